@@ -1,0 +1,115 @@
+//! Replies that wait to be written to a stream.
+
+use std::{collections::VecDeque, io::IoSlice};
+
+use bytes::{Buf, Bytes};
+
+use crate::{rpc::record::FragmentHeader, xdr::Rope};
+
+/// Slices in one vectored write.
+pub const SLICES_MAX: usize = 64;
+
+#[derive(Debug)]
+enum Part {
+    Mark([u8; 4], u8),
+    Bytes(Bytes),
+}
+
+impl Part {
+    fn rest(&self) -> &[u8] {
+        match self {
+            Self::Mark(mark, done) => &mark[usize::from(*done)..],
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        match self {
+            Self::Mark(_, done) => *done += count as u8,
+            Self::Bytes(bytes) => bytes.advance(count),
+        }
+    }
+}
+
+/// A queue of replies in wire order, payload by reference.
+#[derive(Debug, Default)]
+pub struct Outbound {
+    parts: VecDeque<Part>,
+    bytes: usize,
+}
+
+impl Outbound {
+    /// Append a reply with its record mark.
+    pub fn push(&mut self, reply: &Rope) {
+        let len = reply.len();
+        self.bytes += len + 4;
+        self.parts.push_back(Part::Mark(FragmentHeader::single(len), 0));
+        if reply.pieces.is_empty() {
+            self.parts.push_back(Part::Bytes(reply.head.clone()));
+        } else {
+            self.parts.extend(reply.parts().into_iter().map(Part::Bytes));
+        }
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// The front of the queue, for a vectored write.
+    pub fn slices<'a>(&'a self, into: &mut Vec<IoSlice<'a>>) {
+        into.extend(self.parts.iter().take(SLICES_MAX).map(|part| IoSlice::new(part.rest())));
+    }
+
+    /// So many bytes were written.
+    pub fn written(&mut self, mut count: usize) {
+        self.bytes = self.bytes.saturating_sub(count);
+        while let Some(part) = self.parts.front_mut() {
+            let here = part.rest().len();
+            if count < here {
+                part.advance(count);
+                return;
+            }
+            count -= here;
+            self.parts.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdr::Piece;
+
+    #[test]
+    fn any_write_sizes_give_the_same_stream() {
+        let reply = Rope {
+            head: Bytes::from_static(b"headTAIL"),
+            pieces: vec![Piece { at: 4, data: Bytes::from_static(b"payload") }],
+        };
+        let mut expected = FragmentHeader::single(16).to_vec();
+        expected.extend_from_slice(b"headpayload\0TAIL");
+        let expected = expected.repeat(3);
+        for step in 1..expected.len() {
+            let mut out = Outbound::default();
+            (0..3).for_each(|_| out.push(&reply));
+            assert_eq!(out.bytes(), expected.len());
+            let mut stream = Vec::new();
+            while !out.is_empty() {
+                let mut slices = Vec::new();
+                out.slices(&mut slices);
+                let all: Vec<u8> = slices.iter().flat_map(|s| s.iter().copied()).collect();
+                let count = step.min(all.len());
+                stream.extend_from_slice(&all[..count]);
+                out.written(count);
+            }
+            assert_eq!(stream, expected);
+            assert_eq!(out.bytes(), 0);
+        }
+    }
+}
