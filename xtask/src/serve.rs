@@ -1,0 +1,74 @@
+//! `cargo xtask run`: build the gateway and serve a directory.
+
+use crate::machine;
+use crate::step::{self, Failure};
+
+/// Builds and serves; arguments after `--` replace the whole default command line.
+pub fn run(args: &[String]) -> Result<(), Failure> {
+    let arguments = match args.split_first() {
+        None => default_arguments()?,
+        Some((dashes, rest)) if dashes == "--" => rest.to_vec(),
+        Some((other, _)) => {
+            return Err(Failure::usage(format!(
+                "run: '{other}': put the gateway's arguments after --"
+            )));
+        }
+    };
+    machine::setup()?;
+    step::run(step::cargo().args(["build", "--release", "--package", "aqueduct-gateway"]))?;
+    if args.is_empty() {
+        println!("{}", mount_lines());
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| step::root().join("target"), Into::into);
+    step::run(step::program(target.join("release/aqueduct")).args(arguments))
+}
+
+fn default_arguments() -> Result<Vec<String>, Failure> {
+    let root = step::root();
+    for folder in ["data", "target/state"] {
+        std::fs::create_dir_all(root.join(folder))
+            .map_err(|error| Failure::new(format!("cannot create {folder}: {error}")))?;
+    }
+    let export = format!("/data={}", root.join("data").display());
+    let state = root.join("target/state").display().to_string();
+    let words = [
+        "serve",
+        "--export",
+        &export,
+        "--tcp",
+        "0.0.0.0:2049",
+        "--rdma",
+        "0.0.0.0:20049",
+        "--state-dir",
+        &state,
+    ];
+    Ok(words.map(String::from).to_vec())
+}
+
+fn mount_lines() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "SERVER" } else { host.trim() };
+    format!(
+        "serving ./data as {host}:/data; on a client:\n  \
+         TCP:  mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock {host}:/data /mnt\n  \
+         RDMA: mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock {host}:/data /mnt"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stray_arguments_are_refused_before_anything_is_built() {
+        let failure = run(&["--export".to_owned()]).unwrap_err();
+        assert!(failure.to_string().contains("after --"), "{failure}");
+    }
+
+    #[test]
+    fn both_mount_lines_are_printed() {
+        let lines = mount_lines();
+        assert!(lines.contains("proto=tcp,port=2049") && lines.contains("proto=rdma,port=20049"));
+    }
+}
