@@ -16,7 +16,7 @@ use buffers::{
     Lease,
     copies::{self, Why},
 };
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 
 use crate::{
     rpc::record::{FragmentHeader, MARK_BYTES},
@@ -90,13 +90,29 @@ pub enum Space<'a> {
 enum State {
     Idle,
     /// Waiting for a buffer for bulk data: head bytes, then `rest` bytes into the buffer.
-    BulkWaits { offset: usize, rest: usize },
+    BulkWaits {
+        offset: usize,
+        rest: usize,
+    },
     /// Bulk data is arriving.
-    Bulk { head: BytesMut, lease: Lease, filled: usize, rest: usize },
+    Bulk {
+        head: BytesMut,
+        lease: Lease,
+        filled: usize,
+        rest: usize,
+    },
     /// Waiting for a buffer to gather a record in.
-    GatherWaits { bytes: usize },
+    GatherWaits {
+        bytes: usize,
+    },
     /// Fragments are arriving; `left` bytes of the present one are missing.
-    Gather { lease: Lease, filled: usize, left: usize, last: bool, fragments: u32 },
+    Gather {
+        lease: Lease,
+        filled: usize,
+        left: usize,
+        last: bool,
+        fragments: u32,
+    },
 }
 
 /// Splits one stream into records.
@@ -206,8 +222,7 @@ impl Assembler {
                 self.state = State::Bulk { head, lease, filled, rest };
             }
             State::GatherWaits { .. } => {
-                self.state =
-                    State::Gather { lease, filled: 0, left: 0, last: false, fragments: 0 };
+                self.state = State::Gather { lease, filled: 0, left: 0, last: false, fragments: 0 };
             }
             other => self.state = other,
         }
@@ -319,13 +334,6 @@ fn move_front(stream: &mut BytesMut, to: &mut [u8], limit: usize) -> usize {
     }
     stream.advance(bytes);
     bytes
-}
-
-/// A record as a client sends it: for tests and tools.
-pub fn mark_record(record: &Rope) -> Vec<Bytes> {
-    let mut parts = vec![Bytes::copy_from_slice(&FragmentHeader::single(record.len()))];
-    parts.extend(record.parts());
-    parts
 }
 
 #[cfg(test)]

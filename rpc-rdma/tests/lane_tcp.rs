@@ -1,0 +1,345 @@
+//! A lane with a small program, driven by real TCP clients.
+
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::RawFd,
+    sync::{Arc, Mutex},
+    task::Waker,
+    time::{Duration, Instant},
+};
+
+use buffers::Pool;
+use bytes::Bytes;
+use rpc_rdma::{
+    driver::{ConnectionLimits, Lane, LaneHandle, LaneSettings, stream::StreamSettings},
+    rpc::{
+        Call,
+        record::FragmentHeader,
+        reply::{self, AcceptError},
+    },
+    service::{Begun, Peer, ReplyBudget, Service, Ticket},
+    xdr::{Rope, Writer},
+};
+
+/// Procedure 1 echoes its payload at once, 2 echoes it from another thread, 3 gives as many bytes as asked.
+struct Echo {
+    waker: Waker,
+    done: Arc<Mutex<Vec<(Ticket, Rope)>>>,
+}
+
+fn echo(call: &Call) -> Rope {
+    let xid = call.header.xid;
+    match call.args().payload(2 << 20, "data") {
+        Ok(data) => {
+            let mut w = reply::success(xid);
+            w.payload(data);
+            w.u32(call.header.procedure);
+            w.finish()
+        }
+        Err(_) => reply::error(xid, AcceptError::GarbageArguments),
+    }
+}
+
+impl Service for Echo {
+    fn call(&mut self, ticket: Ticket, _: &Peer, budget: ReplyBudget, call: Call) -> Begun {
+        let xid = call.header.xid;
+        match call.header.procedure {
+            1 => Begun::Reply(echo(&call)),
+            2 => {
+                let (done, waker) = (self.done.clone(), self.waker.clone());
+                std::thread::spawn(move || {
+                    done.lock().unwrap().push((ticket, echo(&call)));
+                    waker.wake();
+                });
+                Begun::Pending
+            }
+            3 => {
+                let len = call.args().u32("length").unwrap_or(0) as usize;
+                let mut w = reply::success(xid);
+                w.payload(Bytes::from(vec![7; len.min(budget.bulk_bytes_max(64))]));
+                Begun::Reply(w.finish())
+            }
+            _ => Begun::Reply(reply::error(xid, AcceptError::ProcedureUnavailable)),
+        }
+    }
+
+    fn finished(&mut self, out: &mut Vec<(Ticket, Rope)>) {
+        out.append(&mut self.done.lock().unwrap());
+    }
+
+    fn flush(&mut self) {}
+
+    fn wake_fds(&self) -> Vec<RawFd> {
+        Vec::new()
+    }
+
+    fn bulk_offset(&self, start: &[u8]) -> Option<usize> {
+        (start.len() >= 44).then_some(44)
+    }
+}
+
+struct Server {
+    lane: LaneHandle,
+    address: SocketAddr,
+    pool: Arc<Pool>,
+}
+
+fn serve(stream: StreamSettings, limits: Arc<ConnectionLimits>) -> Server {
+    let pool = Pool::standalone(32 << 20);
+    let settings = LaneSettings {
+        name: "lane".into(),
+        cpu: None,
+        spin: Duration::ZERO,
+        stream,
+        rdma: Default::default(),
+        limits,
+    };
+    let lane = Lane::spawn(
+        settings,
+        pool.clone(),
+        Box::new(|context| {
+            Ok(Box::new(Echo { waker: context.waker.clone(), done: Arc::default() })
+                as Box<dyn Service>)
+        }),
+    )
+    .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    lane.listen_tcp(listener).unwrap();
+    Server { lane, address, pool }
+}
+
+fn simple() -> Server {
+    serve(StreamSettings::default(), ConnectionLimits::new(100, 100))
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+fn call(xid: u32, procedure: u32, args: impl FnOnce(&mut Writer)) -> Vec<u8> {
+    let mut w = Writer::default();
+    for word in [xid, 0, 2, 400_000, 1, procedure, 0, 0, 0, 0] {
+        w.u32(word);
+    }
+    args(&mut w);
+    w.finish().flatten()
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    let mut out = FragmentHeader::single(message.len()).to_vec();
+    out.extend_from_slice(message);
+    out
+}
+
+fn read_record(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark)?;
+    let header = FragmentHeader::decode(mark);
+    assert!(header.last);
+    let mut body = vec![0; header.len];
+    stream.read_exact(&mut body)?;
+    Ok(body)
+}
+
+/// Soon, that is: the last holder may be a thread that has yet to end.
+fn every_buffer_comes_back(server: &Server) {
+    let all = || server.pool.stats().free == server.pool.stats().total;
+    assert!((0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        all()
+    }));
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 251 + seed) as u8).collect()
+}
+
+fn check_echo(reply: &[u8], xid: u32, data: &[u8]) {
+    assert_eq!(reply[..4], xid.to_be_bytes());
+    assert_eq!(reply[20..24], [0; 4], "accepted");
+    assert_eq!(reply[24..28], (data.len() as u32).to_be_bytes());
+    assert!(&reply[28..28 + data.len()] == data, "the data comes back unchanged");
+}
+
+#[test]
+fn sizes_inline_and_bulk_at_once_and_later() {
+    let server = simple();
+    let mut stream = connect(&server);
+    let sizes = [0, 1, 3, 4, 5, 4095, 4097, 32_000, 32_768, 65_535, 65_537, 262_145, 1 << 20];
+    for (i, &size) in sizes.iter().enumerate() {
+        for procedure in [1, 2] {
+            let (xid, data) = (i as u32 * 10 + procedure, pattern(size, i));
+            stream.write_all(&framed(&call(xid, procedure, |w| w.opaque(&data)))).unwrap();
+            check_echo(&read_record(&mut stream).unwrap(), xid, &data);
+        }
+    }
+    every_buffer_comes_back(&server);
+}
+
+#[test]
+fn pipelined_calls_of_every_size_all_come_back() {
+    let server = simple();
+    let mut stream = connect(&server);
+    let mut reader = stream.try_clone().unwrap();
+    let writer = std::thread::spawn(move || {
+        for xid in 0..600u32 {
+            let data = pattern((xid as usize * 911) % 70_000, xid as usize);
+            stream.write_all(&framed(&call(xid, 1 + xid % 2, |w| w.opaque(&data)))).unwrap();
+        }
+        stream
+    });
+    let mut seen = [false; 600];
+    for _ in 0..seen.len() {
+        let reply = read_record(&mut reader).unwrap();
+        let xid = u32::from_be_bytes(reply[..4].try_into().unwrap());
+        check_echo(&reply, xid, &pattern((xid as usize * 911) % 70_000, xid as usize));
+        assert!(!std::mem::replace(&mut seen[xid as usize], true), "one reply for each call");
+    }
+    drop(writer.join().unwrap());
+    every_buffer_comes_back(&server);
+}
+
+#[test]
+fn byte_by_byte_and_many_fragments() {
+    let server = simple();
+    let mut stream = connect(&server);
+    let message = call(5, 1, |w| w.opaque(b"slow"));
+    for byte in framed(&message) {
+        stream.write_all(&[byte]).unwrap();
+    }
+    check_echo(&read_record(&mut stream).unwrap(), 5, b"slow");
+    let mut fragments = Vec::new();
+    for chunk in message.chunks(3) {
+        fragments.extend_from_slice(&(chunk.len() as u32).to_be_bytes());
+        fragments.extend_from_slice(chunk);
+    }
+    fragments.extend_from_slice(&FragmentHeader::single(0));
+    stream.write_all(&fragments).unwrap();
+    check_echo(&read_record(&mut stream).unwrap(), 5, b"slow");
+}
+
+#[test]
+fn a_peer_that_does_not_read_hurts_only_itself() {
+    let server = simple();
+    let mut deaf = connect(&server);
+    deaf.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    // Ask for far more than sockets and limits hold; the server must stop reading.
+    let ask = framed(&call(1, 3, |w| w.u32(1 << 20)));
+    let mut accepted = 0;
+    while accepted < 200_000 && deaf.write_all(&ask).is_ok() {
+        accepted += 1;
+    }
+    assert!(accepted < 200_000, "the server stopped reading");
+    let mut other = connect(&server);
+    other.write_all(&framed(&call(9, 1, |w| w.opaque(b"fine")))).unwrap();
+    check_echo(&read_record(&mut other).unwrap(), 9, b"fine");
+}
+
+#[test]
+fn errors_keep_the_connection() {
+    let server = simple();
+    let mut stream = connect(&server);
+    let mut old = call(1, 1, |w| w.opaque(b""));
+    old[11] = 3;
+    stream.write_all(&framed(&old)).unwrap();
+    let reply = read_record(&mut stream).unwrap();
+    assert_eq!(reply[8..], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 2], "RPC_MISMATCH 2..2");
+    let mut flavored = call(2, 1, |w| w.opaque(b""));
+    flavored[27] = 99;
+    stream.write_all(&framed(&flavored)).unwrap();
+    let reply = read_record(&mut stream).unwrap();
+    assert_eq!(reply[8..], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1], "AUTH_ERROR, AUTH_BADCRED");
+    stream.write_all(&framed(&call(3, 77, |_| {}))).unwrap();
+    assert_eq!(read_record(&mut stream).unwrap()[20..24], [0, 0, 0, 3], "PROC_UNAVAIL");
+    stream.write_all(&framed(b"xy")).unwrap();
+    stream.write_all(&framed(&call(4, 1, |w| w.opaque(b"ok")))).unwrap();
+    check_echo(&read_record(&mut stream).unwrap(), 4, b"ok");
+}
+
+#[test]
+fn garbage_and_endless_records_end_their_connection_only() {
+    let server = simple();
+    let mut endless = connect(&server);
+    endless.write_all(&[0xff; 4]).unwrap();
+    assert_eq!(endless.read(&mut [0; 16]).unwrap_or(0), 0, "closed");
+    let mut garbage = connect(&server);
+    for _ in 0..40 {
+        if garbage.write_all(&framed(&[9; 40])).is_err() {
+            break;
+        }
+    }
+    assert_eq!(garbage.read(&mut [0; 16]).unwrap_or(0), 0, "closed");
+    let mut other = connect(&server);
+    other.write_all(&framed(&call(9, 1, |w| w.opaque(b"fine")))).unwrap();
+    check_echo(&read_record(&mut other).unwrap(), 9, b"fine");
+}
+
+#[test]
+fn a_peer_that_stops_mid_record_is_hung_up() {
+    let settings = StreamSettings { stall_timeout: Duration::from_secs(1), ..Default::default() };
+    let server = serve(settings, ConnectionLimits::new(10, 10));
+    let mut stream = connect(&server);
+    let whole = framed(&call(1, 1, |w| w.opaque(&pattern(100_000, 0))));
+    stream.write_all(&whole[..50_000]).unwrap();
+    let start = Instant::now();
+    assert_eq!(stream.read(&mut [0; 16]).unwrap_or(0), 0, "closed");
+    assert!(start.elapsed() < Duration::from_secs(15));
+    every_buffer_comes_back(&server);
+}
+
+#[test]
+fn connection_limits_hold() {
+    let server = serve(StreamSettings::default(), ConnectionLimits::new(10, 2));
+    let mut first = connect(&server);
+    let mut second = connect(&server);
+    for stream in [&mut first, &mut second] {
+        stream.write_all(&framed(&call(1, 1, |w| w.opaque(b"a")))).unwrap();
+        check_echo(&read_record(stream).unwrap(), 1, b"a");
+    }
+    let mut third = connect(&server);
+    assert_eq!(third.read(&mut [0; 1]).unwrap_or(0), 0, "refused");
+    drop(first);
+    // The server needs a moment to see that the first has gone.
+    let again = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        let mut stream = connect(&server);
+        stream.write_all(&framed(&call(1, 1, |w| w.opaque(b"a")))).is_ok()
+            && read_record(&mut stream).is_ok()
+    });
+    assert!(again);
+}
+
+#[test]
+fn drain_finishes_what_is_under_way() {
+    let server = simple();
+    let mut stream = connect(&server);
+    for xid in 0..20 {
+        stream.write_all(&framed(&call(xid, 2, |w| w.opaque(&pattern(50_000, 1))))).unwrap();
+    }
+    let first = read_record(&mut stream).unwrap();
+    assert_eq!(first.len(), 24 + 4 + 50_000 + 4);
+    let done = server.lane.drain(Duration::from_secs(10)).unwrap();
+    while let Ok(reply) = read_record(&mut stream) {
+        assert_eq!(reply.len(), first.len(), "replies are whole");
+    }
+    assert!(done.blocking_recv().is_ok());
+    server.lane.join();
+    assert!(TcpStream::connect(server.address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn half_closed_peers_get_their_replies() {
+    let server = simple();
+    let mut stream = connect(&server);
+    for xid in 0..5 {
+        stream.write_all(&framed(&call(xid, 2, |w| w.opaque(b"last words")))).unwrap();
+    }
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let replies = std::iter::from_fn(|| read_record(&mut stream).ok()).count();
+    assert_eq!(replies, 5);
+}
