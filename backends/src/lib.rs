@@ -9,6 +9,7 @@
 //! * [`local`]: files of a local file system
 //! * [`uring`]: the lane's io_uring
 //! * [`blocking`]: a small bounded pool of threads for calls that can block
+//! * [`permission`]: the rules of mode bits, for backends that no kernel checks
 //! * [`backend`]: the trait
 //! * [`op`], [`attr`], [`error`], [`identity`], [`handle`]: the vocabulary
 
@@ -23,6 +24,7 @@ pub mod local;
 pub mod memory;
 pub mod nfsserve;
 pub mod op;
+pub mod permission;
 pub mod uring;
 
 pub use attr::{Attributes, FileKind, Timestamp};

@@ -237,6 +237,30 @@ impl Operation {
         }
     }
 
+    /// The objects that it is about, in the order of [`Completion::first`] and [`Completion::second`].
+    pub fn objects(&self) -> (ObjectHandle, Option<ObjectHandle>) {
+        match self {
+            Self::GetAttributes { object }
+            | Self::SetAttributes { object, .. }
+            | Self::Access { object, .. }
+            | Self::ReadLink { object }
+            | Self::Read { object, .. }
+            | Self::Write { object, .. }
+            | Self::Commit { object, .. }
+            | Self::FileSystemSpace { object } => (*object, None),
+            Self::Lookup { directory, .. }
+            | Self::Create { directory, .. }
+            | Self::MakeDirectory { directory, .. }
+            | Self::MakeSymlink { directory, .. }
+            | Self::MakeNode { directory, .. }
+            | Self::Remove { directory, .. }
+            | Self::RemoveDirectory { directory, .. } => (*directory, None),
+            Self::Rename { from, to, .. } => (*from, Some(*to)),
+            Self::Link { object, directory, .. } => (*object, Some(*directory)),
+            Self::ReadDirectory(args) => (args.directory, None),
+        }
+    }
+
     /// Whether it changes anything (refused on a read-only export).
     pub fn is_mutation(&self) -> bool {
         match self {
