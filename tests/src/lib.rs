@@ -1,1 +1,3 @@
-//! (being written)
+//! What the integration tests share.
+
+pub mod fuzz;

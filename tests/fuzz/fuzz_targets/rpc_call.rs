@@ -1,0 +1,4 @@
+//! Fuzz target `rpc_call`: see `aqueduct_tests::fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| aqueduct_tests::fuzz::run("rpc_call", data));
