@@ -4,7 +4,7 @@
 //! up to the implementation; an endpoint exists from the moment the handshake has begun and reports
 //! [`EndpointEvent::Connected`] when it is through.
 
-use std::{fmt, os::fd::RawFd};
+use std::{fmt, os::fd::RawFd, time::Duration};
 
 use bytes::Bytes;
 
@@ -121,6 +121,9 @@ pub trait Endpoint: fmt::Debug {
 
     /// Become readable, after `arm`, when `poll` may have something.
     fn wake_fds(&self) -> Vec<RawFd>;
+
+    /// Sleep until `poll` may have something, but not longer than `timeout`. It may return early.
+    fn wait(&mut self, timeout: Duration);
 
     /// Hang up. Harmless twice.
     fn disconnect(&mut self);

@@ -1,8 +1,9 @@
 //! The client's side.
 
 use std::{
-    os::fd::RawFd,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use super::{
     device::refused,
     memory::{self, Memory},
     queue::{Client, ClientPhase},
+    wake,
 };
 use crate::{
     client::endpoint::{Access, Endpoint, EndpointEvent, Region},
@@ -55,11 +57,11 @@ impl Region for SoftRegion {
 pub struct SoftEndpoint {
     fabric: Arc<Fabric>,
     client: u64,
-    wake_fd: RawFd,
+    wake_fd: Arc<OwnedFd>,
 }
 
 impl SoftEndpoint {
-    pub(super) fn new(fabric: Arc<Fabric>, client: u64, wake_fd: RawFd) -> Self {
+    pub(super) fn new(fabric: Arc<Fabric>, client: u64, wake_fd: Arc<OwnedFd>) -> Self {
         Self { fabric, client, wake_fd }
     }
 
@@ -149,7 +151,17 @@ impl Endpoint for SoftEndpoint {
     }
 
     fn wake_fds(&self) -> Vec<RawFd> {
-        vec![self.wake_fd]
+        vec![self.wake_fd.as_raw_fd()]
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        let quiet = self.with(|client| {
+            client.wake.arm();
+            client.events.is_empty()
+        });
+        if quiet.unwrap_or(false) {
+            wake::sleep_on(&self.wake_fd, timeout);
+        }
     }
 
     fn disconnect(&mut self) {

@@ -131,7 +131,7 @@ impl Fabric {
             events: VecDeque::new(),
             wake,
         };
-        let wake_fd = client.wake.raw_fd();
+        let wake_fd = client.wake.shared_fd();
         let private_data = padded(private_data, REQUEST_PRIVATE_DATA_BYTES);
         let request = |id, settings: &FabricSettings| ConnectRequest {
             id,

@@ -3,14 +3,16 @@
 use std::{
     io,
     os::fd::{AsRawFd, OwnedFd, RawFd},
+    sync::Arc,
+    time::Duration,
 };
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// Signals once for each time it was armed.
 #[derive(Debug)]
 pub(super) struct Wake {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     armed: bool,
     signaled: bool,
 }
@@ -18,11 +20,15 @@ pub(super) struct Wake {
 impl Wake {
     pub(super) fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { fd, armed: false, signaled: false })
+        Ok(Self { fd: Arc::new(fd), armed: false, signaled: false })
     }
 
     pub(super) fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    pub(super) fn shared_fd(&self) -> Arc<OwnedFd> {
+        self.fd.clone()
     }
 
     #[cfg(test)]
@@ -59,16 +65,18 @@ impl Wake {
     }
 }
 
+/// Sleep until the descriptor is readable; false when the time is up first.
+pub(super) fn sleep_on(fd: &OwnedFd, timeout: Duration) -> bool {
+    let timeout = Timespec::try_from(timeout).ok();
+    poll(&mut [PollFd::new(fd, PollFlags::IN)], timeout.as_ref()).is_ok_and(|n| n == 1)
+}
+
 #[cfg(test)]
 mod tests {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
     use super::*;
 
     fn readable(wake: &Wake) -> bool {
-        let mut fds = [PollFd::new(&wake.fd, PollFlags::IN)];
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&zero)).is_ok_and(|n| n == 1)
+        sleep_on(&wake.fd, Duration::ZERO)
     }
 
     #[test]
