@@ -1,0 +1,98 @@
+//! The calls in flight on a lane: a slab whose keys are never taken for one another.
+
+use backends::Token;
+use rpc_rdma::service::Ticket;
+
+use super::reply_cache::Key;
+use crate::{
+    mount::Walk,
+    nfs3::{Request, Scope},
+};
+
+/// What a call is waiting for the backend to do.
+#[derive(Debug)]
+pub enum Job {
+    /// An NFSv3 procedure.
+    Nfs3 {
+        /// Its arguments.
+        request: Request,
+        /// Its surroundings.
+        scope: Scope,
+    },
+    /// A path being walked for MOUNT.
+    Mount(Walk),
+}
+
+/// A call in flight.
+#[derive(Debug)]
+pub struct InFlight {
+    /// The transport's mark.
+    pub ticket: Ticket,
+    /// Transaction id.
+    pub xid: u32,
+    /// Number of the procedure.
+    pub procedure: u32,
+    /// What is being done.
+    pub job: Job,
+    /// Which of the lane's backends does it.
+    pub attachment: usize,
+    /// Where the reply is to be kept, if it is.
+    pub cached: Option<Key>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    call: Option<InFlight>,
+}
+
+/// All calls in flight.
+#[derive(Debug, Default)]
+pub struct Calls {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+impl Calls {
+    /// Keep a call.
+    pub fn insert(&mut self, call: InFlight) -> Token {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            (self.slots.len() - 1) as u32
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.call = Some(call);
+        u64::from(slot.generation) << 32 | u64::from(index)
+    }
+
+    /// The call with this key, if it is still in flight.
+    pub fn get(&self, token: Token) -> Option<&InFlight> {
+        self.slot(token)?.call.as_ref()
+    }
+
+    /// Take the call out; its key is never given out again.
+    pub fn remove(&mut self, token: Token) -> Option<InFlight> {
+        self.slot(token)?;
+        let index = token as u32;
+        let slot = self.slots.get_mut(index as usize)?;
+        let call = slot.call.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        Some(call)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn slot(&self, token: Token) -> Option<&Slot> {
+        let slot = self.slots.get(token as u32 as usize)?;
+        (u64::from(slot.generation) == token >> 32).then_some(slot)
+    }
+}

@@ -1,0 +1,509 @@
+//! The programs of one lane.
+//!
+//! A call comes in, is decoded and admitted, and becomes one operation of a backend (MOUNT: a few in a row).
+//! It either finishes at once or stays in flight until the backend reports. Every call gets exactly one
+//! reply: whatever goes wrong on the way, up to a panic in a backend, becomes an answer of its program.
+
+use std::{
+    io,
+    os::fd::RawFd,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Instant,
+};
+
+use backends::{
+    BackendError, Completion, ErrorKind, LaneResources, Operation,
+    Request as BackendRequest, Token,
+};
+use buffers::Lease;
+use bytes::Bytes;
+use rpc_rdma::{
+    rpc::{AcceptError, Call, reply, reply::ACCEPTED_BYTES},
+    service::{Begun, Peer, ReplyBudget, Service, Ticket},
+    xdr::Rope,
+};
+
+use super::{
+    Shared,
+    admission::Admission,
+    attachments::Attachments,
+    bulk,
+    calls::{Calls, InFlight, Job},
+    inbox::Inbox,
+    reply_cache::{self, Key, Waiter},
+    route::{Route, route},
+    starved::{Grant, Starved, Waiting},
+};
+use crate::{
+    exports::ExportsReader,
+    mount::{self, MountStatus, Step, Walk},
+    nfs3::{self, Done, Plan, Reply, Request, Scope, Status},
+};
+
+/// Serves the calls of one lane. Lives on the lane's thread.
+#[derive(Debug)]
+pub struct LaneService {
+    shared: Arc<Shared>,
+    exports: ExportsReader,
+    resources: LaneResources,
+    attachments: Attachments,
+    calls: Calls,
+    starved: Starved,
+    inbox: Arc<Inbox>,
+    completions: Vec<Completion>,
+    last_warning: Option<Instant>,
+}
+
+/// What is known of a call besides its arguments.
+#[derive(Debug, Clone, Copy)]
+struct Origin<'a> {
+    ticket: Ticket,
+    peer: &'a Peer,
+    budget: ReplyBudget,
+    call: &'a Call,
+}
+
+impl Origin<'_> {
+    fn xid(&self) -> u32 {
+        self.call.header.xid
+    }
+}
+
+/// Run `step`; a panic in it is logged and counted, and gives `None`.
+fn guarded<T>(shared: &Shared, step: impl FnOnce() -> T) -> Option<T> {
+    let result = catch_unwind(AssertUnwindSafe(step)).ok();
+    if result.is_none() {
+        shared.metrics.panics.add();
+        tracing::error!("a panic in a call was caught; the call fails, the rest goes on");
+    }
+    result
+}
+
+impl LaneService {
+    /// The service of the lane that `resources` belong to; made on that lane's thread. The pool's release
+    /// hook has to wake the lane, so that reads that wait for memory go on.
+    ///
+    /// # Errors
+    /// None at present: an export whose backend cannot be attached is tried again with each call.
+    pub fn new(shared: Arc<Shared>, resources: LaneResources) -> io::Result<Self> {
+        let mut exports = ExportsReader::new(Arc::clone(&shared.exports));
+        let mut attachments = Attachments::default();
+        attachments.follow(exports.table(), &resources);
+        Ok(Self {
+            starved: Starved::new(Arc::clone(&resources.pool), shared.limits.waiting_reads_max),
+            inbox: Arc::new(Inbox::new(resources.waker.clone())),
+            exports,
+            resources,
+            attachments,
+            shared,
+            calls: Calls::default(),
+            completions: Vec::new(),
+            last_warning: None,
+        })
+    }
+
+    /// Calls in flight.
+    pub fn in_flight(&self) -> usize {
+        self.calls.len()
+    }
+
+    fn follow_exports(&mut self) {
+        if self.exports.refresh() {
+            self.attachments.follow(self.exports.table(), &self.resources);
+        }
+    }
+
+    fn begin(&mut self, origin: Origin<'_>) -> Option<Rope> {
+        self.follow_exports();
+        match route(&origin.call.header) {
+            Route::Null => Some(reply::success(origin.xid()).finish()),
+            Route::Nfs3 => self.begin_nfs3(origin),
+            Route::Mount(procedure) => self.begin_mount(origin, procedure),
+            Route::Refuse(error) => {
+                self.shared.metrics.unserved.add();
+                Some(reply::error(origin.xid(), error))
+            }
+        }
+    }
+
+    fn begin_nfs3(&mut self, origin: Origin<'_>) -> Option<Rope> {
+        let procedure = origin.call.header.procedure;
+        self.shared.metrics.nfs3_call(procedure);
+        let decoded = guarded(&self.shared, || Request::decode(procedure, origin.call.args()));
+        let request = match decoded {
+            Some(Ok(Some(request))) => request,
+            Some(Ok(None)) => {
+                return Some(reply::error(origin.xid(), AcceptError::ProcedureUnavailable));
+            }
+            Some(Err(error)) => {
+                self.shared.metrics.garbage.add();
+                tracing::debug!(%error, procedure = nfs3::procedure_name(procedure), "bad arguments");
+                return Some(reply::error(origin.xid(), AcceptError::GarbageArguments));
+            }
+            None => return Some(reply::error(origin.xid(), AcceptError::SystemError)),
+        };
+        let cached = if nfs3::cacheable(procedure) {
+            match self.recognise(origin) {
+                Ok(cached) => cached,
+                Err(replayed) => return replayed,
+            }
+        } else {
+            None
+        };
+        self.carry_out(origin, request, cached)
+    }
+
+    /// Whether the call is a repetition. `Ok`: it is not, and its reply is to be kept under this key.
+    /// `Err`: it is, and this is the reply, or it waits for one.
+    fn recognise(&self, origin: Origin<'_>) -> Result<Option<Key>, Option<Rope>> {
+        let key = self.shared.reply_cache.key(origin.peer, origin.call);
+        let waiter = Waiter { inbox: Arc::clone(&self.inbox), ticket: origin.ticket };
+        match self.shared.reply_cache.begin(key, waiter, Instant::now()) {
+            reply_cache::Admission::New => Ok(Some(key)),
+            reply_cache::Admission::Uncached => Ok(None),
+            reply_cache::Admission::Joined(dropped) => {
+                self.shared.metrics.joined.add();
+                if let Some(waiter) = dropped {
+                    let rope = reply::error(key.xid(), AcceptError::SystemError);
+                    waiter.inbox.put(waiter.ticket, rope);
+                }
+                Err(None)
+            }
+            reply_cache::Admission::Replay(body) => {
+                self.shared.metrics.replays.add();
+                Err(Some(with_body(origin.xid(), &body)))
+            }
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        origin: Origin<'_>,
+        mut request: Request,
+        cached: Option<Key>,
+    ) -> Option<Rope> {
+        let planned = self.plan(origin, &mut request);
+        let (scope, plan, attachment) = match planned {
+            Ok(planned) => planned,
+            Err(status) => {
+                let procedure = origin.call.header.procedure;
+                return Some(self.fail(origin.xid(), procedure, status, cached));
+            }
+        };
+        let token = self.calls.insert(InFlight {
+            ticket: origin.ticket,
+            xid: origin.xid(),
+            procedure: origin.call.header.procedure,
+            job: Job::Nfs3 { request, scope },
+            attachment,
+            cached,
+        });
+        match plan {
+            Plan::Ask(operation) => self.drive(token, operation),
+            Plan::Read { offset, count } => {
+                let count = count.min(self.starved.read_bytes_max());
+                self.read(Waiting { token, offset, count })
+            }
+        }
+    }
+
+    fn plan(
+        &mut self,
+        origin: Origin<'_>,
+        request: &mut Request,
+    ) -> Result<(Scope, Plan, usize), Status> {
+        let needed = ACCEPTED_BYTES + request.result_bytes_max();
+        if origin.budget.message_bytes_max < needed {
+            return Err(Status::ServerFault);
+        }
+        let shared = Arc::clone(&self.shared);
+        let table = Arc::clone(self.exports.table());
+        let admission = Admission { table: &table, key: &shared.handle_key, peer: origin.peer };
+        let planned = guarded(&shared, || {
+            let scope = admission.admit(request, &origin.call.header.credential, origin.budget)?;
+            let plan = request.plan(&scope)?;
+            Ok((scope, plan))
+        });
+        let (scope, plan) = planned.unwrap_or(Err(Status::ServerFault)).inspect_err(|status| {
+            if *status == Status::BadHandle {
+                shared.metrics.bad_handles.add();
+            }
+        })?;
+        let attachment = self.attachments.of(&scope.export, &self.resources).map_err(|error| {
+            self.warn(|| {
+                let path = &scope.export.path;
+                tracing::warn!(%error, path, "export cannot be served on this lane; client is told to wait");
+            });
+            Status::Jukebox
+        })?;
+        Ok((scope, plan, attachment))
+    }
+
+    /// Get buffer memory and read; without memory the call waits.
+    fn read(&mut self, waiting: Waiting) -> Option<Rope> {
+        match self.starved.lease(waiting) {
+            Grant::Lease(lease) => self.read_into(waiting, lease),
+            Grant::Queued => {
+                self.shared.metrics.starved_reads.add();
+                None
+            }
+            Grant::Refused => {
+                let error = BackendError::new(ErrorKind::Later, "read");
+                self.advance(Completion::failed(waiting.token, error)).map(|(_, rope)| rope)
+            }
+        }
+    }
+
+    fn read_into(&mut self, waiting: Waiting, into: Lease) -> Option<Rope> {
+        let Some(InFlight { job: Job::Nfs3 { scope, .. }, .. }) = self.calls.get(waiting.token)
+        else {
+            return None;
+        };
+        let Waiting { token, offset, count } = waiting;
+        let object = scope.object;
+        self.drive(token, Operation::Read { object, offset, count, into })
+    }
+
+    /// Hand an operation of a call to its backend; go on as long as the answers come at once.
+    fn drive(&mut self, token: Token, operation: Operation) -> Option<Rope> {
+        let completion = self.submit(token, operation)?;
+        self.advance(completion).map(|(_, rope)| rope)
+    }
+
+    fn submit(&mut self, token: Token, operation: Operation) -> Option<Completion> {
+        let call = self.calls.get(token)?;
+        let identity = match &call.job {
+            Job::Nfs3 { scope, .. } => Arc::clone(&scope.identity),
+            Job::Mount(walk) => Arc::clone(walk.identity()),
+        };
+        self.attachments.submit(call.attachment, BackendRequest { token, identity, operation })
+    }
+
+    /// An operation has finished: the next one of its call, or the reply.
+    fn advance(&mut self, mut completion: Completion) -> Option<(Ticket, Rope)> {
+        loop {
+            let token = completion.token;
+            let call = self.calls.remove(token)?;
+            self.note(&completion);
+            let InFlight { ticket, xid, procedure, job, attachment, cached } = call;
+            match job {
+                Job::Nfs3 { request, scope } => {
+                    self.attachments.finished(attachment);
+                    let rope = self.results(xid, procedure, request, &scope, completion.into());
+                    self.remember(cached, &rope);
+                    return Some((ticket, rope));
+                }
+                Job::Mount(mut walk) => {
+                    let step = walk.step(completion);
+                    self.attachments.finished(attachment);
+                    let operation = match step {
+                        Step::End(result) => {
+                            return Some((ticket, self.mounted(xid, &walk, result)));
+                        }
+                        Step::Ask(operation) => operation,
+                    };
+                    let job = Job::Mount(walk);
+                    let next = InFlight { ticket, xid, procedure, job, attachment, cached };
+                    let token = self.calls.insert(next);
+                    completion = self.submit(token, operation)?;
+                }
+            }
+        }
+    }
+
+    fn results(
+        &self,
+        xid: u32,
+        procedure: u32,
+        request: Request,
+        scope: &Scope,
+        done: Done,
+    ) -> Rope {
+        let failed = done.result.is_err();
+        let key = &self.shared.handle_key;
+        let encoded = guarded(&self.shared, || {
+            let mut writer = reply::success(xid);
+            request.results(done, &mut Reply { writer: &mut writer, scope, key });
+            writer.finish()
+        });
+        if failed || encoded.is_none() {
+            self.shared.metrics.nfs3_failure(procedure);
+        }
+        encoded.unwrap_or_else(|| failure(xid, procedure, Status::ServerFault))
+    }
+
+    /// A failure before the backend was asked.
+    fn fail(&self, xid: u32, procedure: u32, status: Status, cached: Option<Key>) -> Rope {
+        self.shared.metrics.nfs3_failure(procedure);
+        let rope = failure(xid, procedure, status);
+        self.remember(cached, &rope);
+        rope
+    }
+
+    /// Keep the results for repetitions, and answer those that already wait. What was put off was not
+    /// carried out, so it is not kept.
+    fn remember(&self, cached: Option<Key>, rope: &Rope) {
+        let Some(key) = cached else { return };
+        let body = rope.head.get(ACCEPTED_BYTES..).unwrap_or(&[]);
+        let put_off = body.first_chunk() == Some(&Status::Jukebox.code().to_be_bytes());
+        let body = Bytes::copy_from_slice(body);
+        let kept = (!put_off).then(|| body.clone());
+        for waiter in self.shared.reply_cache.finish(key, kept, Instant::now()) {
+            waiter.inbox.put(waiter.ticket, with_body(key.xid(), &body));
+        }
+    }
+
+    /// Log failures that an operator has to know of.
+    fn note(&mut self, completion: &Completion) {
+        let Err(error) = &completion.result else { return };
+        if matches!(error.kind, ErrorKind::Io | ErrorKind::ServerFault) {
+            self.warn(|| tracing::warn!(%error, cause = ?error.source, "an operation failed"));
+        } else {
+            tracing::trace!(%error, "an operation was refused");
+        }
+    }
+
+    /// At most one warning a second and lane.
+    fn warn(&mut self, log: impl FnOnce()) {
+        let now = Instant::now();
+        let recent = |last: Instant| now.saturating_duration_since(last).as_secs() == 0;
+        if !self.last_warning.is_some_and(recent) {
+            self.last_warning = Some(now);
+            log();
+        }
+    }
+
+    fn begin_mount(&mut self, origin: Origin<'_>, procedure: mount::Procedure) -> Option<Rope> {
+        self.shared.metrics.mount_calls.add();
+        let client = origin.peer.address.ip().to_canonical();
+        let room = origin.budget.message_bytes_max;
+        let mut writer = reply::success(origin.xid());
+        match procedure {
+            mount::Procedure::Mount => return self.begin_walk(origin),
+            mount::Procedure::Dump => {
+                mount::listing::dump(&self.shared.mounts.list(), room, &mut writer);
+            }
+            mount::Procedure::Unmount => {
+                match mount::procedure::decode_path(&mut origin.call.args()) {
+                    Ok(path) => self.shared.mounts.remove(client, &path),
+                    Err(_) => return Some(self.garbage(origin.xid())),
+                }
+            }
+            mount::Procedure::UnmountAll => self.shared.mounts.remove_all(client),
+            mount::Procedure::Export => {
+                mount::listing::exports(self.exports.table(), origin.peer, room, &mut writer);
+            }
+        }
+        Some(writer.finish())
+    }
+
+    fn begin_walk(&mut self, origin: Origin<'_>) -> Option<Rope> {
+        let mut args = origin.call.args();
+        let path = match mount::procedure::decode_path(&mut args) {
+            Ok(path) if args.finish().is_ok() => path,
+            _ => return Some(self.garbage(origin.xid())),
+        };
+        let refuse = |status: MountStatus| {
+            let mut writer = reply::success(origin.xid());
+            writer.u32(status.code());
+            Some(writer.finish())
+        };
+        let target = match self.exports.table().resolve_mount(&path) {
+            Ok(target) => target,
+            Err(denied) => return refuse(denied.into()),
+        };
+        if target.export.access(origin.peer) == crate::exports::ExportAccess::Denied {
+            return refuse(MountStatus::Acces);
+        }
+        let Ok(attachment) = self.attachments.of(&target.export, &self.resources) else {
+            return refuse(MountStatus::ServerFault);
+        };
+        let identity = target.export.identity(&origin.call.header.credential);
+        let client = origin.peer.address.ip().to_canonical();
+        let mut walk = Walk::new(target.export, identity, client, path, target.components);
+        let operation = walk.operation();
+        let token = self.calls.insert(InFlight {
+            ticket: origin.ticket,
+            xid: origin.xid(),
+            procedure: origin.call.header.procedure,
+            job: Job::Mount(walk),
+            attachment,
+            cached: None,
+        });
+        self.drive(token, operation)
+    }
+
+    fn mounted(
+        &self,
+        xid: u32,
+        walk: &Walk,
+        result: Result<backends::ObjectHandle, MountStatus>,
+    ) -> Rope {
+        if result.is_ok() {
+            self.shared.mounts.add(walk.client(), walk.path());
+        }
+        let mut writer = reply::success(xid);
+        walk.results(result, &self.shared.handle_key, &mut writer);
+        writer.finish()
+    }
+
+    fn garbage(&self, xid: u32) -> Rope {
+        self.shared.metrics.garbage.add();
+        reply::error(xid, AcceptError::GarbageArguments)
+    }
+}
+
+/// A reply with these results.
+fn with_body(xid: u32, body: &Bytes) -> Rope {
+    let mut writer = reply::success(xid);
+    writer.fixed(body);
+    writer.finish()
+}
+
+/// A reply that says nothing but the status.
+fn failure(xid: u32, procedure: u32, status: Status) -> Rope {
+    let mut writer = reply::success(xid);
+    nfs3::failure(procedure, status, &mut writer);
+    writer.finish()
+}
+
+impl Service for LaneService {
+    fn call(&mut self, ticket: Ticket, peer: &Peer, budget: ReplyBudget, call: Call) -> Begun {
+        match self.begin(Origin { ticket, peer, budget, call: &call }) {
+            Some(rope) => Begun::Reply(rope),
+            None => Begun::Pending,
+        }
+    }
+
+    fn finished(&mut self, out: &mut Vec<(Ticket, Rope)>) {
+        self.follow_exports();
+        let mut completions = std::mem::take(&mut self.completions);
+        self.attachments.completions(&mut completions);
+        for completion in completions.drain(..) {
+            out.extend(self.advance(completion));
+        }
+        self.completions = completions;
+        while let Some((waiting, lease)) = self.starved.next() {
+            let Some(ticket) = self.calls.get(waiting.token).map(|call| call.ticket) else {
+                continue;
+            };
+            if let Some(rope) = self.read_into(waiting, lease) {
+                out.push((ticket, rope));
+            }
+        }
+        self.inbox.take(out);
+    }
+
+    fn flush(&mut self) {
+        self.attachments.flush();
+    }
+
+    fn wake_fds(&self) -> Vec<RawFd> {
+        self.attachments.wake_fds()
+    }
+
+    fn bulk_offset(&self, start: &[u8]) -> Option<usize> {
+        bulk::bulk_offset(start)
+    }
+}
