@@ -11,6 +11,10 @@ use crate::{
 
 /// What a call is waiting for the backend to do.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the common one; a box would cost each call"
+)]
 pub enum Job {
     /// An NFSv3 procedure.
     Nfs3 {

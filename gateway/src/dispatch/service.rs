@@ -13,8 +13,7 @@ use std::{
 };
 
 use backends::{
-    BackendError, Completion, ErrorKind, LaneResources, Operation,
-    Request as BackendRequest, Token,
+    BackendError, Completion, ErrorKind, LaneResources, Operation, Request as BackendRequest, Token,
 };
 use buffers::Lease;
 use bytes::Bytes;
@@ -484,7 +483,7 @@ impl Service for LaneService {
             out.extend(self.advance(completion));
         }
         self.completions = completions;
-        while let Some((waiting, lease)) = self.starved.next() {
+        while let Some((waiting, lease)) = self.starved.serve() {
             let Some(ticket) = self.calls.get(waiting.token).map(|call| call.ticket) else {
                 continue;
             };

@@ -70,7 +70,7 @@ impl Starved {
     }
 
     /// The next one for whom there is memory by now.
-    pub fn next(&mut self) -> Option<(Waiting, Lease)> {
+    pub fn serve(&mut self) -> Option<(Waiting, Lease)> {
         for (queue, bytes) in self.queues.iter_mut().zip(CLASS_BYTES) {
             if queue.is_empty() {
                 continue;
@@ -119,13 +119,13 @@ mod tests {
         }
         assert!(matches!(starved.lease(waiting(token + 1)), Grant::Queued));
         assert!(matches!(starved.lease(waiting(token + 2)), Grant::Refused));
-        assert!(starved.next().is_none());
+        assert!(starved.serve().is_none());
         held.clear();
         // One that comes now does not overtake: it finds the queue full.
         assert!(matches!(starved.lease(waiting(token + 3)), Grant::Refused));
-        assert_eq!(starved.next().map(|(w, _)| w.token), Some(token));
-        assert_eq!(starved.next().map(|(w, _)| w.token), Some(token + 1));
-        assert!(starved.next().is_none());
+        assert_eq!(starved.serve().map(|(w, _)| w.token), Some(token));
+        assert_eq!(starved.serve().map(|(w, _)| w.token), Some(token + 1));
+        assert!(starved.serve().is_none());
         // Small reads have memory of their own.
         let small = Waiting { token: 99, offset: 0, count: 4096 };
         assert!(matches!(starved.lease(small), Grant::Lease(_)));

@@ -6,10 +6,7 @@ use super::{
     access, commit, create, fsinfo, fsstat, getattr, link, lookup, mkdir, mknod, null, pathconf,
     read, readdir, readdirplus, readlink, remove, rename, rmdir, setattr, symlink, write,
 };
-use crate::nfs3::{
-    Done, Plan, Reply, Scope, Status,
-    types::RawHandle,
-};
+use crate::nfs3::{Done, Plan, Reply, Scope, Status, types::RawHandle};
 
 /// What every procedure but NULL can do.
 pub(super) trait Procedure: Sized {
