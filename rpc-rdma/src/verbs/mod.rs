@@ -1,1 +1,29 @@
-//! (being written)
+//! Real RDMA devices: the one place of this crate that talks to device drivers and the kernel's connection
+//! manager, and holds the unsafe code for it.
+//!
+//! Verbs come from `ibverbs-sys` (which links the system's libibverbs, and only that: it builds its vendored
+//! rdma-core no further than the headers). Connections come from the kernel's own interface, see [`cm_sys`].
+//!
+//! * [`fabric`]: the process-wide part; [`manager`] is its thread
+//! * [`device`]: an open device with the registered arena
+//! * [`lane`]: a device as one lane sees it, the [`crate::wire::Provider`]
+//! * [`queue`], [`slots`]: the verbs, and who owns what was posted
+//! * [`mailbox`]: between lanes and the thread
+//! * [`cm`], [`cm_sys`]: the connection manager
+//! * [`diagnose`]: why it does not work, for people
+
+mod cm;
+#[allow(missing_docs)]
+mod cm_sys;
+mod device;
+mod diagnose;
+mod fabric;
+mod lane;
+mod mailbox;
+mod manager;
+mod queue;
+mod slots;
+
+pub use device::{DeviceError, DeviceName, list};
+pub use diagnose::FabricError;
+pub use fabric::{Fabric, FabricSettings, FabricStatus, ProviderSink};

@@ -1,0 +1,566 @@
+//! One device as one lane sees it: a completion queue, the queue pairs of its connections, and the buffers that
+//! the device works on.
+//!
+//! The completion queue holds everything that its queue pairs could ever complete (send queue and receive
+//! queue of each, because after an error every request completes), so it cannot overflow: a connection for
+//! which there is no room is refused.
+
+#![allow(unsafe_code)]
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io, mem,
+    os::fd::RawFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use buffers::Lease;
+use bytes::Bytes;
+
+use super::{
+    device::Device,
+    mailbox::{ConnectionHandle, IncomingRequest, Mailbox, Note},
+    queue::{Completion, CompletionQueue, Opcode, QueuePair, SendRequest},
+    slots::{Owner, Posted, Slots},
+};
+use crate::wire::{
+    Provider, QpDepths, QpId, RdmaRead, RdmaWrite, WireError, WireEvent, WireFault, WireLimits,
+    Work, WorkCompletion, WorkId,
+};
+
+/// Entries of a completion queue at first; it grows as connections come.
+const COMPLETIONS_AT_FIRST: usize = 8192;
+
+/// Messages up to this size travel inside the work request, where the device can do that.
+const INLINE_BYTES: usize = 128;
+
+/// A request that nobody has answered for so long is turned down.
+const REQUEST_AGE_MAX: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+struct Connection {
+    /// `None` once the queue pair had to be destroyed before its time.
+    qp: Option<QueuePair>,
+    handle: ConnectionHandle,
+    incoming: Attributes,
+    depths: QpDepths,
+    sends_posted: usize,
+    receives_posted: usize,
+    disconnected: bool,
+}
+
+#[derive(Debug)]
+struct Attributes {
+    rtr: super::cm_sys::KernelQpAttr,
+    rts: super::cm_sys::KernelQpAttr,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    incoming: IncomingRequest,
+    since: Instant,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct LaneProvider {
+    name: String,
+    mailbox: Arc<Mailbox<Note>>,
+    requests: HashMap<u64, Waiting>,
+    connections: HashMap<QpId, Connection>,
+    slots: Slots,
+    cq: CompletionQueue,
+    device: Arc<Device>,
+    /// Entries of the completion queue that are spoken for.
+    cq_reserved: usize,
+    /// Entries that queue pairs which are gone may still have in the queue.
+    cq_lingering: usize,
+    send_with_invalidate: bool,
+    /// Completions that the device will not report any more.
+    ready: VecDeque<WorkCompletion>,
+    scratch: Vec<Completion>,
+    chain: Vec<SendRequest>,
+}
+
+fn system(operation: &'static str) -> impl Fn(io::Error) -> WireError {
+    move |source| WireError::System { operation, source }
+}
+
+impl LaneProvider {
+    pub(super) fn new(
+        device: Arc<Device>,
+        name: String,
+        lane: usize,
+        mailbox: Arc<Mailbox<Note>>,
+    ) -> io::Result<Self> {
+        let entries = COMPLETIONS_AT_FIRST.min(device.attributes.completions_max).max(1);
+        let cq = CompletionQueue::new(device.clone(), entries, lane)?;
+        Ok(Self {
+            name,
+            mailbox,
+            requests: HashMap::new(),
+            connections: HashMap::new(),
+            slots: Slots::default(),
+            cq,
+            send_with_invalidate: device.attributes.send_with_invalidate,
+            device,
+            cq_reserved: 0,
+            cq_lingering: 0,
+            ready: VecDeque::new(),
+            scratch: Vec::new(),
+            chain: Vec::new(),
+        })
+    }
+
+    /// Make room in the completion queue for `entries` more.
+    fn reserve_completions(&mut self, entries: usize) -> Result<(), WireError> {
+        let needed = self.cq_reserved + self.cq_lingering + entries;
+        if needed > self.cq.entries() {
+            let max = self.device.attributes.completions_max;
+            if needed > max {
+                let source = io::Error::from_raw_os_error(libc::ENOSPC);
+                return Err(WireError::System {
+                    operation: "completion queue of the device",
+                    source,
+                });
+            }
+            let wanted = needed.next_power_of_two().min(max);
+            self.cq.resize(wanted).map_err(system("resize the completion queue"))?;
+        }
+        self.cq_reserved += entries;
+        Ok(())
+    }
+
+    fn make_queue_pair(
+        &mut self,
+        number: u64,
+        depths: QpDepths,
+        init: &super::cm_sys::KernelQpAttr,
+    ) -> Result<QueuePair, WireError> {
+        let QpDepths { send_requests, receives } = depths;
+        let device = self.device.clone();
+        let mut qp =
+            QueuePair::new(device, &self.cq, number, send_requests, receives, INLINE_BYTES)
+                .map_err(system("create a queue pair"))?;
+        // Nothing of ours may be read or written by the peer on its own.
+        if let Err(error) = qp.initialise(init, 0) {
+            discard(qp);
+            return Err(system("initialise the queue pair")(error));
+        }
+        Ok(qp)
+    }
+
+    /// Where `bytes` lie for the device: address, length, key.
+    fn locate(&self, bytes: &[u8]) -> Result<(u64, u32, u32), WireError> {
+        let location = self.device.arena().locate(bytes).ok_or(WireError::NotRegistered)?;
+        let lkey = self.device.lkey(location.chunk).ok_or(WireError::NotRegistered)?;
+        let len = u32::try_from(bytes.len()).map_err(|_| WireError::NotRegistered)?;
+        Ok((bytes.as_ptr() as u64, len, lkey))
+    }
+
+    /// The same for a lease.
+    fn locate_lease(&self, lease: &Lease) -> Result<(u64, u32, u32), WireError> {
+        if !Arc::ptr_eq(lease.pool().arena(), self.device.arena()) {
+            return Err(WireError::NotRegistered);
+        }
+        self.locate(lease)
+    }
+
+    /// Fill `chain` for a reply. The numbers of the requests are put in later.
+    fn build_reply(
+        &mut self,
+        inline_bytes: usize,
+        writes: &[RdmaWrite],
+        send: &Bytes,
+        invalidate: Option<u32>,
+    ) -> Result<(), WireError> {
+        self.chain.clear();
+        for write in writes {
+            let (address, len, lkey) = self.locate(&write.local)?;
+            self.chain.push(SendRequest {
+                wr_id: 0,
+                opcode: Opcode::Write,
+                address,
+                len,
+                lkey,
+                remote_address: write.remote.address,
+                rkey: write.remote.rkey,
+                signaled: false,
+                inline: false,
+            });
+        }
+        let (address, len, lkey) = self.locate(send)?;
+        let invalidate = invalidate.filter(|_| self.send_with_invalidate);
+        self.chain.push(SendRequest {
+            wr_id: 0,
+            opcode: if invalidate.is_some() { Opcode::SendWithInvalidate } else { Opcode::Send },
+            address,
+            len,
+            lkey,
+            remote_address: 0,
+            rkey: invalidate.unwrap_or(0),
+            signaled: true,
+            inline: send.len() <= inline_bytes,
+        });
+        Ok(())
+    }
+
+    /// Fill `chain` for a fetch.
+    fn build_fetch(&mut self, sink: &Lease, reads: &[RdmaRead]) -> Result<(), WireError> {
+        self.chain.clear();
+        let (address, sink_len, lkey) = self.locate_lease(sink)?;
+        for read in reads {
+            let end = read.sink_offset.checked_add(read.len).ok_or(WireError::NotRegistered)?;
+            if end > sink_len as usize {
+                return Err(WireError::NotRegistered);
+            }
+            self.chain.push(SendRequest {
+                wr_id: 0,
+                opcode: Opcode::Read,
+                address: address + read.sink_offset as u64,
+                len: u32::try_from(read.len).map_err(|_| WireError::NotRegistered)?,
+                lkey,
+                remote_address: read.remote.address,
+                rkey: read.remote.rkey,
+                signaled: false,
+                inline: false,
+            });
+        }
+        match self.chain.last_mut() {
+            Some(last) => last.signaled = true,
+            None => return Err(WireError::NotRegistered),
+        }
+        Ok(())
+    }
+
+    /// Hand `chain` to the device. What it owns is in the slot `owner` of the chain.
+    fn submit(&mut self, qp: QpId, id: WorkId, owner: Owner) -> Result<(), WireError> {
+        let connection = self.connections.get_mut(&qp).ok_or(WireError::Unknown)?;
+        let queue = connection.qp.as_mut().ok_or(WireError::Unknown)?;
+        let requests = self.chain.len();
+        if connection.sends_posted + requests > connection.depths.send_requests {
+            return Err(WireError::QueueFull);
+        }
+        let posted = Posted::Chain { qp, id, requests, owner, fault: None };
+        let slot = self.slots.insert(posted).ok_or(WireError::QueueFull)?;
+        for request in &mut self.chain {
+            request.wr_id = slot.wr_id(request.signaled);
+        }
+        // SAFETY: the memory of the chain belongs to `owner`, which stays in its slot until the last request
+        // has completed or the queue pair is destroyed.
+        let mut outcome = unsafe { queue.post_send(&self.chain) };
+        if let Err((taken, error)) = &outcome
+            && error.raw_os_error() == Some(libc::EINVAL)
+            && let Some(refused) = self.chain.get_mut(*taken)
+            && refused.opcode == Opcode::SendWithInvalidate
+        {
+            // The device says that it can, the provider library cannot (Azure's MANA): never again.
+            tracing::info!(device = self.name, "Send with Invalidate refused; using plain Send");
+            self.send_with_invalidate = false;
+            refused.opcode = Opcode::Send;
+            refused.rkey = 0;
+            let already = *taken;
+            let rest = self.chain.get(already..).unwrap_or_default();
+            // SAFETY: as above; the requests before were taken and are not posted again.
+            outcome =
+                unsafe { queue.post_send(rest) }.map_err(|(taken, error)| (taken + already, error));
+        }
+        match outcome {
+            Ok(()) => {
+                connection.sends_posted += requests;
+                Ok(())
+            }
+            Err((0, source)) => {
+                self.slots.remove(slot);
+                match source.raw_os_error() {
+                    Some(libc::ENOMEM) => Err(WireError::QueueFull),
+                    _ => Err(WireError::System { operation: "post to the send queue", source }),
+                }
+            }
+            Err((taken, error)) => {
+                // The device works on the first part, and nothing will ever report its end. Only the end of
+                // the queue pair makes the memory ours again.
+                tracing::warn!(device = self.name, taken, requests, %error, "chain torn; closing");
+                connection.sends_posted += requests;
+                self.condemn(qp, WireFault::Local);
+                Ok(())
+            }
+        }
+    }
+
+    /// Destroy the queue pair now and report everything that it had posted as failed.
+    fn condemn(&mut self, id: QpId, fault: WireFault) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(qp) = connection.qp.take() else { return };
+        connection.handle.disconnect();
+        connection.disconnected = true;
+        connection.sends_posted = 0;
+        connection.receives_posted = 0;
+        self.cq_lingering += reserved_for(&connection.depths);
+        let posted = self.slots.take_all_of(id);
+        match qp.destroy() {
+            Ok(()) => self.ready.extend(posted.into_iter().map(|p| p.complete(Err(fault)))),
+            Err(error) => leak(&self.name, posted, &error),
+        }
+    }
+
+    fn finish(&mut self, completion: Completion, out: &mut Vec<WorkCompletion>) {
+        let found = self.slots.completed(completion.wr_id, completion.result);
+        let Some((posted, result)) = found else { return };
+        match &posted {
+            Posted::Receive { qp, .. } => {
+                if let Some(connection) = self.connections.get_mut(qp) {
+                    connection.receives_posted = connection.receives_posted.saturating_sub(1);
+                }
+            }
+            Posted::Chain { qp, requests, .. } => {
+                if let Some(connection) = self.connections.get_mut(qp) {
+                    connection.sends_posted = connection.sends_posted.saturating_sub(*requests);
+                }
+            }
+        }
+        out.push(posted.complete(result));
+    }
+
+    fn expire_requests(&mut self) {
+        let now = Instant::now();
+        self.requests.retain(|_, waiting| {
+            let young = now.duration_since(waiting.since) < REQUEST_AGE_MAX;
+            if !young {
+                waiting.incoming.connection.reject(&[]);
+            }
+            young
+        });
+    }
+}
+
+fn reserved_for(depths: &QpDepths) -> usize {
+    depths.send_requests + depths.receives
+}
+
+/// Destroy a queue pair that has nothing posted.
+fn discard(qp: QueuePair) {
+    if let Err(error) = qp.destroy() {
+        tracing::error!(%error, "cannot destroy an unused queue pair");
+    }
+}
+
+/// The device may still work on this memory, so it must never be used again.
+fn leak(device: &str, posted: Vec<Posted>, error: &io::Error) {
+    tracing::error!(device, %error, pieces = posted.len(), "cannot destroy a queue pair; its buffers are lost");
+    mem::forget(posted);
+}
+
+impl Provider for LaneProvider {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn limits(&self) -> WireLimits {
+        WireLimits { send_with_invalidate: self.send_with_invalidate, ..self.device.limits() }
+    }
+
+    fn prepare(&mut self, request: u64, depths: QpDepths) -> Result<(QpId, QpDepths), WireError> {
+        let init = self.requests.get(&request).ok_or(WireError::Unknown)?.incoming.init;
+        let qp = self.make_queue_pair(request, depths, &init)?;
+        let (send_requests, receives) = qp.depths();
+        let depths = QpDepths { send_requests, receives };
+        if let Err(error) = self.reserve_completions(reserved_for(&depths)) {
+            discard(qp);
+            return Err(error);
+        }
+        let Some(Waiting { incoming, .. }) = self.requests.remove(&request) else {
+            return Err(WireError::Unknown);
+        };
+        let connection = Connection {
+            qp: Some(qp),
+            handle: incoming.connection,
+            incoming: Attributes { rtr: incoming.rtr, rts: incoming.rts },
+            depths,
+            sends_posted: 0,
+            receives_posted: 0,
+            disconnected: false,
+        };
+        let id = QpId(request);
+        self.connections.insert(id, connection);
+        Ok((id, depths))
+    }
+
+    fn accept(
+        &mut self,
+        qp: QpId,
+        private_data: &[u8],
+        reads_outstanding: u8,
+    ) -> Result<(), WireError> {
+        let connection = self.connections.get_mut(&qp).ok_or(WireError::Unknown)?;
+        let queue = connection.qp.as_mut().ok_or(WireError::Unknown)?;
+        // We serve no RDMA Reads: the peer has no key of ours.
+        queue.ready_to_receive(&connection.incoming.rtr, 0).map_err(system("ready to receive"))?;
+        queue
+            .ready_to_send(&connection.incoming.rts, reads_outstanding)
+            .map_err(system("ready to send"))?;
+        connection.handle.accept(queue.number(), private_data, reads_outstanding);
+        Ok(())
+    }
+
+    fn reject(&mut self, request: u64, private_data: &[u8]) {
+        if let Some(waiting) = self.requests.remove(&request) {
+            waiting.incoming.connection.reject(private_data);
+        }
+    }
+
+    fn post_receive(&mut self, qp: QpId, buffer: Lease) -> Result<(), WireError> {
+        let (address, len, lkey) = self.locate_lease(&buffer)?;
+        let connection = self.connections.get_mut(&qp).ok_or(WireError::Unknown)?;
+        let queue = connection.qp.as_mut().ok_or(WireError::Unknown)?;
+        if connection.receives_posted >= connection.depths.receives {
+            return Err(WireError::QueueFull);
+        }
+        let slot = self.slots.insert(Posted::Receive { qp, buffer }).ok_or(WireError::QueueFull)?;
+        // SAFETY: the buffer stays in its slot until the Receive has completed or the queue pair is
+        // destroyed, and a lease is the only access to its memory.
+        match unsafe { queue.post_receive(slot.wr_id(true), address, len, lkey) } {
+            Ok(()) => {
+                connection.receives_posted += 1;
+                Ok(())
+            }
+            Err(source) => {
+                self.slots.remove(slot);
+                Err(WireError::System { operation: "post a Receive", source })
+            }
+        }
+    }
+
+    fn post(&mut self, qp: QpId, id: WorkId, work: Work) -> Result<(), WireError> {
+        let connection = self.connections.get(&qp).ok_or(WireError::Unknown)?;
+        let inline_bytes = connection.qp.as_ref().ok_or(WireError::Unknown)?.inline_bytes();
+        match work {
+            Work::Reply { writes, send, invalidate } => {
+                self.build_reply(inline_bytes, &writes, &send, invalidate)?;
+                let mut parts: Vec<_> = writes.into_iter().map(|write| write.local).collect();
+                parts.push(send);
+                self.submit(qp, id, Owner::Reply { _parts: parts })
+            }
+            Work::Fetch { sink, reads } => {
+                self.build_fetch(&sink, &reads)?;
+                self.submit(qp, id, Owner::Fetch { sink })
+            }
+        }
+    }
+
+    fn flush(&mut self) {}
+
+    fn poll(&mut self, out: &mut Vec<WorkCompletion>, max: usize) {
+        let mut room = max;
+        while room > 0
+            && let Some(completion) = self.ready.pop_front()
+        {
+            out.push(completion);
+            room -= 1;
+        }
+        if room == 0 {
+            return;
+        }
+        let mut batch = mem::take(&mut self.scratch);
+        if self.cq.poll(&mut batch, room) < room {
+            self.cq_lingering = 0;
+        }
+        for completion in batch.drain(..) {
+            self.finish(completion, out);
+        }
+        self.scratch = batch;
+    }
+
+    fn events(&mut self, out: &mut Vec<WireEvent>) {
+        let notes = self.mailbox.take();
+        if notes.is_empty() {
+            if !self.requests.is_empty() {
+                self.expire_requests();
+            }
+            return;
+        }
+        for note in notes {
+            match note {
+                Note::Request(incoming) => {
+                    let request = incoming.request.clone();
+                    self.requests.insert(request.id, Waiting { incoming, since: Instant::now() });
+                    out.push(WireEvent::ConnectRequest(request));
+                }
+                Note::Established(qp) if self.connections.contains_key(&qp) => {
+                    out.push(WireEvent::Established(qp));
+                }
+                Note::Disconnected(qp) if self.connections.contains_key(&qp) => {
+                    out.push(WireEvent::Disconnected(qp));
+                }
+                Note::Failed(qp) if self.connections.contains_key(&qp) => {
+                    out.push(WireEvent::Failed(qp));
+                }
+                // Of a connection that is gone.
+                Note::Established(_) | Note::Failed(_) => {}
+                Note::Disconnected(qp) => drop(self.requests.remove(&qp.0)),
+                Note::DeviceGone => out.push(WireEvent::DeviceGone),
+            }
+        }
+    }
+
+    fn arm(&mut self) {
+        if let Err(error) = self.cq.arm() {
+            // The device is gone or going: the connection manager's thread reports that.
+            tracing::debug!(device = self.name, %error, "cannot arm the completion queue");
+        }
+    }
+
+    fn wake_fds(&self) -> Vec<RawFd> {
+        vec![self.cq.fd(), self.mailbox.fd()]
+    }
+
+    fn disconnect(&mut self, qp: QpId) {
+        let Some(connection) = self.connections.get_mut(&qp) else { return };
+        if mem::replace(&mut connection.disconnected, true) {
+            return;
+        }
+        let Some(queue) = connection.qp.as_mut() else { return };
+        let failed = queue.fail();
+        connection.handle.disconnect();
+        if let Err(error) = failed {
+            // Without the error state nothing would be flushed.
+            tracing::debug!(device = self.name, %error, "no error state; destroying the queue pair");
+            self.condemn(qp, WireFault::Flushed);
+        }
+    }
+
+    fn destroy(&mut self, qp: QpId) {
+        let Some(mut connection) = self.connections.remove(&qp) else { return };
+        if !connection.disconnected {
+            connection.handle.disconnect();
+        }
+        let reserved = reserved_for(&connection.depths);
+        self.cq_reserved = self.cq_reserved.saturating_sub(reserved);
+        let posted = self.slots.take_all_of(qp);
+        if !posted.is_empty() {
+            self.cq_lingering += reserved;
+        }
+        if let Some(queue) = connection.qp.take()
+            && let Err(error) = queue.destroy()
+        {
+            leak(&self.name, posted, &error);
+        }
+    }
+}
+
+impl Drop for LaneProvider {
+    fn drop(&mut self) {
+        self.mailbox.close();
+        for waiting in self.requests.values() {
+            waiting.incoming.connection.reject(&[]);
+        }
+        // Queue pairs first: after that the device does not touch the buffers in the slots.
+        let open: Vec<_> = self.connections.keys().copied().collect();
+        for qp in open {
+            self.destroy(qp);
+        }
+        // Channel events must be acknowledged before the completion queue can go.
+        self.arm();
+    }
+}

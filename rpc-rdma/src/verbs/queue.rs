@@ -1,0 +1,560 @@
+//! Completion queue and queue pair: the verbs themselves, as thin calls. Who owns the buffers is the matter of
+//! [`super::slots`]; what may be posted when, of [`super::lane`].
+
+#![allow(unsafe_code)]
+
+use std::{ffi::c_void, fmt, io, os::fd::RawFd, ptr::NonNull, sync::Arc};
+
+use ibverbs_sys as sys;
+
+use super::{
+    cm_sys::KernelQpAttr,
+    device::{Device, set_non_blocking},
+};
+use crate::wire::WireFault;
+
+/// Completions taken from the device at a time.
+const BATCH: usize = 32;
+
+/// Codes in `qp_attr_mask` that are set by hand.
+const MASK_MIN_RNR_TIMER: u32 = 1 << 15;
+const MASK_MAX_RD_ATOMIC: u32 = 1 << 13;
+const MASK_MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
+const MASK_ACCESS_FLAGS: u32 = 1 << 3;
+
+/// Delay that we ask of a peer for whose Send there was no Receive: code 12, 0.64 ms. (Code 0, which the
+/// connection manager leaves there, means 655 ms.)
+const MIN_RNR_TIMER: u8 = 12;
+
+/// Peers may read and write memory that was registered for it (client side).
+pub(super) const REMOTE_ACCESS: u32 = 0b110;
+
+#[derive(Debug)]
+struct Channel(NonNull<sys::ibv_comp_channel>);
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: created by `CompletionQueue::new`; its queue was destroyed before.
+        unsafe { sys::ibv_destroy_comp_channel(self.0.as_ptr()) };
+    }
+}
+
+/// A completion as the device reports it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Completion {
+    pub wr_id: u64,
+    pub result: Result<usize, WireFault>,
+}
+
+/// A completion queue with its channel. Fields are released from top to bottom, after `drop`.
+#[derive(Debug)]
+pub(super) struct CompletionQueue {
+    raw: NonNull<sys::ibv_cq>,
+    channel: Channel,
+    device: Arc<Device>,
+}
+
+// SAFETY: used by one thread at a time through `&mut`, and libibverbs objects are not bound to a thread.
+unsafe impl Send for CompletionQueue {}
+
+impl CompletionQueue {
+    /// A queue of at least `entries`, whose interrupts go to completion vector `vector`.
+    pub(super) fn new(device: Arc<Device>, entries: usize, vector: usize) -> io::Result<Self> {
+        // SAFETY: the context is open.
+        let channel = unsafe { sys::ibv_create_comp_channel(device.context()) };
+        let channel = Channel(NonNull::new(channel).ok_or_else(io::Error::last_os_error)?);
+        // SAFETY: the channel was just created.
+        set_non_blocking(unsafe { channel.0.as_ref().fd })?;
+        let entries = libc::c_int::try_from(entries).unwrap_or(libc::c_int::MAX);
+        let vector = (vector % device.attributes.completion_vectors) as libc::c_int;
+        // SAFETY: context and channel are open; the vector is one that the device has.
+        let raw = unsafe {
+            sys::ibv_create_cq(
+                device.context(),
+                entries,
+                std::ptr::null_mut(),
+                channel.0.as_ptr(),
+                vector,
+            )
+        };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { raw, channel, device })
+    }
+
+    /// Entries that it holds.
+    pub(super) fn entries(&self) -> usize {
+        // SAFETY: the queue lives.
+        usize::try_from(unsafe { self.raw.as_ref().cqe }).unwrap_or(0)
+    }
+
+    /// Make it hold at least `entries`.
+    pub(super) fn resize(&mut self, entries: usize) -> io::Result<()> {
+        let entries = libc::c_int::try_from(entries)
+            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        // SAFETY: the queue lives.
+        check(unsafe { sys::ibv_resize_cq(self.raw.as_ptr(), entries) })
+    }
+
+    /// Becomes readable at the next completion after [`Self::arm`].
+    pub(super) fn fd(&self) -> RawFd {
+        // SAFETY: the channel lives.
+        unsafe { self.channel.0.as_ref().fd }
+    }
+
+    /// Append up to `max` completions; how many there were. Less than `max` means that it was empty.
+    pub(super) fn poll(&mut self, out: &mut Vec<Completion>, max: usize) -> usize {
+        // SAFETY: structures of integers, for which all zeros is a value.
+        let mut raw: [sys::ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
+        let mut taken = 0;
+        // SAFETY: the context is open; the table was filled by the library.
+        let Some(poll_cq) = (unsafe { (*self.device.context()).ops.poll_cq }) else { return 0 };
+        while taken < max {
+            let want = (max - taken).min(BATCH);
+            // SAFETY: the queue lives and `raw` has room for `want`.
+            let got = unsafe { poll_cq(self.raw.as_ptr(), want as libc::c_int, raw.as_mut_ptr()) };
+            let got = usize::try_from(got).unwrap_or(0).min(want);
+            out.extend(raw.iter().take(got).map(|wc| Completion {
+                wr_id: wc.wr_id(),
+                result: match wc.error() {
+                    None => Ok(wc.len()),
+                    Some((status, _)) => Err(fault(status)),
+                },
+            }));
+            taken += got;
+            if got < want {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Take what the channel has, and ask for the next completion to be reported there.
+    pub(super) fn arm(&mut self) -> io::Result<()> {
+        let mut events = 0;
+        loop {
+            let mut cq = std::ptr::null_mut();
+            let mut context: *mut c_void = std::ptr::null_mut();
+            // SAFETY: the channel is open and does not block.
+            let got = unsafe {
+                sys::ibv_get_cq_event(self.channel.0.as_ptr(), &raw mut cq, &raw mut context)
+            };
+            if got != 0 {
+                break;
+            }
+            events += 1;
+        }
+        if events > 0 {
+            // SAFETY: the channel serves this queue only, so all events were of it.
+            unsafe { sys::ibv_ack_cq_events(self.raw.as_ptr(), events) };
+        }
+        // SAFETY: the context is open; the table was filled by the library.
+        let notify = unsafe { (*self.device.context()).ops.req_notify_cq };
+        let notify = notify.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
+        // SAFETY: the queue lives.
+        check(unsafe { notify(self.raw.as_ptr(), 0) })
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: queue pairs on it were destroyed before (they hold no reference, their owner sees to it),
+        // and all its events are acknowledged by `arm`.
+        unsafe { sys::ibv_destroy_cq(self.raw.as_ptr()) };
+    }
+}
+
+/// One work request of a send queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SendRequest {
+    pub wr_id: u64,
+    pub opcode: Opcode,
+    pub address: u64,
+    pub len: u32,
+    pub lkey: u32,
+    pub remote_address: u64,
+    pub rkey: u32,
+    pub signaled: bool,
+    pub inline: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opcode {
+    Write,
+    Read,
+    Send,
+    /// The key is in `rkey`.
+    SendWithInvalidate,
+}
+
+/// A reliable queue pair. Its owner destroys it before the completion queue and the buffers.
+pub(super) struct QueuePair {
+    raw: NonNull<sys::ibv_qp>,
+    device: Arc<Device>,
+    sends: usize,
+    receives: usize,
+    inline_bytes: usize,
+    wrs: Vec<sys::ibv_send_wr>,
+    sges: Vec<sys::ibv_sge>,
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair").field("number", &self.number()).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: used by one thread at a time through `&mut`; the raw pointers in `wrs` and `sges` mean something
+// only during `post_send`.
+unsafe impl Send for QueuePair {}
+
+impl QueuePair {
+    /// A queue pair with at least the depths given; `number` comes back in asynchronous events. Both its
+    /// queues complete on `cq`.
+    pub(super) fn new(
+        device: Arc<Device>,
+        cq: &CompletionQueue,
+        number: u64,
+        sends: usize,
+        receives: usize,
+        inline_bytes: usize,
+    ) -> io::Result<Self> {
+        let create = |inline: usize| {
+            let depth = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            let mut attr = sys::ibv_qp_init_attr {
+                qp_context: number as *mut c_void,
+                send_cq: cq.raw.as_ptr(),
+                recv_cq: cq.raw.as_ptr(),
+                srq: std::ptr::null_mut(),
+                cap: sys::ibv_qp_cap {
+                    max_send_wr: depth(sends),
+                    max_recv_wr: depth(receives),
+                    max_send_sge: 1,
+                    max_recv_sge: 1,
+                    max_inline_data: depth(inline),
+                },
+                qp_type: sys::ibv_qp_type::IBV_QPT_RC,
+                sq_sig_all: 0,
+            };
+            // SAFETY: protection domain and completion queue are of this device and live.
+            let raw = unsafe { sys::ibv_create_qp(device.pd(), &raw mut attr) };
+            NonNull::new(raw).map(|raw| (raw, attr.cap)).ok_or_else(io::Error::last_os_error)
+        };
+        // Inline data is a wish: a device that has none still serves.
+        let (raw, cap) = match create(inline_bytes) {
+            Err(_) if inline_bytes > 0 => create(0)?,
+            other => other?,
+        };
+        Ok(Self {
+            raw,
+            device,
+            sends: cap.max_send_wr as usize,
+            receives: cap.max_recv_wr as usize,
+            inline_bytes: cap.max_inline_data as usize,
+            wrs: Vec::new(),
+            sges: Vec::new(),
+        })
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        // SAFETY: the queue pair lives.
+        unsafe { self.raw.as_ref().qp_num }
+    }
+
+    /// Depths that it has: sends, receives.
+    pub(super) fn depths(&self) -> (usize, usize) {
+        (self.sends, self.receives)
+    }
+
+    pub(super) fn inline_bytes(&self) -> usize {
+        self.inline_bytes
+    }
+
+    fn modify(&mut self, attr: &mut sys::ibv_qp_attr, mask: u32) -> io::Result<()> {
+        // SAFETY: the queue pair lives; the library reads the fields that the mask names.
+        check(unsafe { sys::ibv_modify_qp(self.raw.as_ptr(), attr, mask as libc::c_int) })
+    }
+
+    /// Go to INIT; from then on Receives may be posted. `access` is what peers may do.
+    pub(super) fn initialise(&mut self, from: &KernelQpAttr, access: u32) -> io::Result<()> {
+        let (mut attr, mask) = attributes(from);
+        if mask & MASK_ACCESS_FLAGS != 0 && !self.device.attributes.iwarp {
+            attr.qp_access_flags = access;
+        }
+        self.modify(&mut attr, mask)
+    }
+
+    /// Go to RTR: messages may arrive. `serves` is the number of RDMA Reads of the peer that we serve at a
+    /// time.
+    pub(super) fn ready_to_receive(&mut self, from: &KernelQpAttr, serves: u8) -> io::Result<()> {
+        let (mut attr, mask) = attributes(from);
+        if mask & MASK_MAX_DEST_RD_ATOMIC != 0 {
+            attr.max_dest_rd_atomic = serves;
+        }
+        if mask & MASK_MIN_RNR_TIMER != 0 {
+            attr.min_rnr_timer = MIN_RNR_TIMER;
+        }
+        self.modify(&mut attr, mask)
+    }
+
+    /// Go to RTS: messages may be sent. `reads` is the number of RDMA Reads that we keep under way.
+    pub(super) fn ready_to_send(&mut self, from: &KernelQpAttr, reads: u8) -> io::Result<()> {
+        let (mut attr, mask) = attributes(from);
+        if mask & MASK_MAX_RD_ATOMIC != 0 {
+            attr.max_rd_atomic = reads;
+        }
+        if mask == 0 {
+            // iWARP: the connection manager of the kernel makes this step itself.
+            return Ok(());
+        }
+        self.modify(&mut attr, mask)
+    }
+
+    /// Go to the error state: everything posted is flushed.
+    pub(super) fn fail(&mut self) -> io::Result<()> {
+        let (mut attr, _) = attributes(&KernelQpAttr::default());
+        attr.qp_state = sys::ibv_qp_state::IBV_QPS_ERR;
+        self.modify(&mut attr, 1)
+    }
+
+    /// Post one Receive.
+    ///
+    /// # Safety
+    /// The memory must stay writable, and nobody else may use it, until the request has completed or the
+    /// queue pair is destroyed.
+    pub(super) unsafe fn post_receive(
+        &mut self,
+        wr_id: u64,
+        address: u64,
+        len: u32,
+        lkey: u32,
+    ) -> io::Result<()> {
+        let mut sge = sys::ibv_sge { addr: address, length: len, lkey };
+        let mut wr = sys::ibv_recv_wr {
+            wr_id,
+            next: std::ptr::null_mut(),
+            sg_list: &raw mut sge,
+            num_sge: 1,
+        };
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: the context is open; the table was filled by the library.
+        let post = unsafe { (*self.device.context()).ops.post_recv };
+        let post = post.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
+        // SAFETY: the queue pair lives; the provider copies the request and its list before it returns; the
+        // caller vouches for the memory.
+        check(unsafe { post(self.raw.as_ptr(), &raw mut wr, &raw mut bad) })
+    }
+
+    /// Post requests as one chain. On failure: how many were taken, and why the next was not.
+    ///
+    /// # Safety
+    /// The memory must stay valid until the requests have completed or the queue pair is destroyed; that of
+    /// Reads may not be used by anybody else until then.
+    pub(super) unsafe fn post_send(
+        &mut self,
+        chain: &[SendRequest],
+    ) -> Result<(), (usize, io::Error)> {
+        // SAFETY: the context is open; the table was filled by the library.
+        let post = unsafe { (*self.device.context()).ops.post_send };
+        let post = post.ok_or_else(|| (0, io::Error::from_raw_os_error(libc::EOPNOTSUPP)))?;
+        self.build(chain);
+        let Some(first) = self.wrs.first_mut() else { return Ok(()) };
+        let first: *mut sys::ibv_send_wr = first;
+        let mut bad: *mut sys::ibv_send_wr = std::ptr::null_mut();
+        // SAFETY: the queue pair lives; the chain and its lists live in `self` through the call and the
+        // provider copies them before it returns; the caller vouches for the memory.
+        let error = unsafe { post(self.raw.as_ptr(), first, &raw mut bad) };
+        if error == 0 {
+            return Ok(());
+        }
+        // The pointers of the chain point into `wrs`: which of them is it?
+        let start = self.wrs.as_ptr() as usize;
+        let taken = (bad as usize).wrapping_sub(start) / size_of::<sys::ibv_send_wr>();
+        let taken = if bad.is_null() { 0 } else { taken.min(chain.len()) };
+        Err((taken, errno(error)))
+    }
+
+    fn build(&mut self, chain: &[SendRequest]) {
+        self.wrs.clear();
+        self.sges.clear();
+        self.sges.extend(chain.iter().map(|request| sys::ibv_sge {
+            addr: request.address,
+            length: request.len,
+            lkey: request.lkey,
+        }));
+        for (request, sge) in chain.iter().zip(&mut self.sges) {
+            // SAFETY: a structure of integers, pointers and unions of them, for which all zeros is a value.
+            let mut wr: sys::ibv_send_wr = unsafe { std::mem::zeroed() };
+            wr.wr_id = request.wr_id;
+            wr.sg_list = sge;
+            wr.num_sge = 1;
+            wr.opcode = match request.opcode {
+                Opcode::Write => sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+                Opcode::Read => sys::ibv_wr_opcode::IBV_WR_RDMA_READ,
+                Opcode::Send => sys::ibv_wr_opcode::IBV_WR_SEND,
+                Opcode::SendWithInvalidate => sys::ibv_wr_opcode::IBV_WR_SEND_WITH_INV,
+            };
+            if request.signaled {
+                wr.send_flags |= sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
+            }
+            if request.inline {
+                wr.send_flags |= sys::ibv_send_flags::IBV_SEND_INLINE.0;
+            }
+            // siw reads the key to invalidate from here, everybody else from `invalidate_rkey`.
+            wr.wr.rdma.remote_addr = request.remote_address;
+            wr.wr.rdma.rkey = request.rkey;
+            if request.opcode == Opcode::SendWithInvalidate {
+                wr.__bindgen_anon_1.invalidate_rkey = request.rkey;
+            }
+            self.wrs.push(wr);
+        }
+        let mut next: *mut sys::ibv_send_wr = std::ptr::null_mut();
+        for wr in self.wrs.iter_mut().rev() {
+            wr.next = next;
+            next = wr;
+        }
+    }
+
+    /// Destroy it: the device does not touch posted memory any more. On failure the memory must stay.
+    pub(super) fn destroy(self) -> io::Result<()> {
+        // SAFETY: created by `new` and consumed here, so destroyed once.
+        let error = unsafe { sys::ibv_destroy_qp(self.raw.as_ptr()) };
+        match error {
+            // The kernel has destroyed it together with the device.
+            libc::EIO | libc::ENODEV => Ok(()),
+            other => check(other),
+        }
+    }
+}
+
+fn errno(error: libc::c_int) -> io::Error {
+    // Some providers return -1 and set errno, most return the error itself, a few its negative.
+    match error {
+        -1 => io::Error::last_os_error(),
+        other => io::Error::from_raw_os_error(other.saturating_abs()),
+    }
+}
+
+fn check(error: libc::c_int) -> io::Result<()> {
+    if error == 0 { Ok(()) } else { Err(errno(error)) }
+}
+
+/// In the library's form, and which of them count.
+fn attributes(from: &KernelQpAttr) -> (sys::ibv_qp_attr, u32) {
+    // SAFETY: a structure of integers and a union of integers, for which all zeros is a value.
+    let mut attr: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
+    attr.qp_state = from.qp_state;
+    attr.cur_qp_state = from.cur_qp_state;
+    attr.path_mtu = from.path_mtu;
+    attr.path_mig_state = from.path_mig_state;
+    attr.qkey = from.qkey;
+    attr.rq_psn = from.rq_psn;
+    attr.sq_psn = from.sq_psn;
+    attr.dest_qp_num = from.dest_qp_num;
+    attr.qp_access_flags = from.qp_access_flags;
+    copy_address(&mut attr.ah_attr, &from.ah);
+    copy_address(&mut attr.alt_ah_attr, &from.alt_ah);
+    attr.pkey_index = from.pkey_index;
+    attr.alt_pkey_index = from.alt_pkey_index;
+    attr.en_sqd_async_notify = from.en_sqd_async_notify;
+    attr.sq_draining = from.sq_draining;
+    attr.max_rd_atomic = from.max_rd_atomic;
+    attr.max_dest_rd_atomic = from.max_dest_rd_atomic;
+    attr.min_rnr_timer = from.min_rnr_timer;
+    attr.port_num = from.port_num;
+    attr.timeout = from.timeout;
+    attr.retry_cnt = from.retry_cnt;
+    attr.rnr_retry = from.rnr_retry;
+    attr.alt_port_num = from.alt_port_num;
+    attr.alt_timeout = from.alt_timeout;
+    // Bits 21 and up (source and destination MAC, VLAN) are the kernel's own business: it finds them again
+    // from the addresses.
+    (attr, from.mask & ((1 << 21) - 1))
+}
+
+fn copy_address(to: &mut sys::ibv_ah_attr, from: &super::cm_sys::KernelAh) {
+    to.grh.dgid.raw = from.dgid;
+    to.grh.flow_label = from.flow_label;
+    to.grh.sgid_index = from.sgid_index;
+    to.grh.hop_limit = from.hop_limit;
+    to.grh.traffic_class = from.traffic_class;
+    to.dlid = from.dlid;
+    to.sl = from.sl;
+    to.src_path_bits = from.src_path_bits;
+    to.static_rate = from.static_rate;
+    to.is_global = from.is_global;
+    to.port_num = from.port_num;
+}
+
+fn fault(status: sys::ibv_wc_status::Type) -> WireFault {
+    use sys::ibv_wc_status as code;
+    match status {
+        code::IBV_WC_WR_FLUSH_ERR => WireFault::Flushed,
+        code::IBV_WC_REM_ACCESS_ERR => WireFault::RemoteAccess,
+        code::IBV_WC_REM_INV_REQ_ERR | code::IBV_WC_REM_OP_ERR | code::IBV_WC_REM_ABORT_ERR => {
+            WireFault::RemoteOperation
+        }
+        code::IBV_WC_RETRY_EXC_ERR | code::IBV_WC_RESP_TIMEOUT_ERR => WireFault::RetryExceeded,
+        code::IBV_WC_RNR_RETRY_EXC_ERR => WireFault::ReceiverNotReady,
+        code::IBV_WC_LOC_LEN_ERR => WireFault::LocalLength,
+        code::IBV_WC_FATAL_ERR => WireFault::DeviceGone,
+        _ => WireFault::Local,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::{offset_of, size_of};
+
+    use ibverbs_sys as sys;
+
+    use super::*;
+
+    #[test]
+    fn layouts_are_those_of_the_public_headers() {
+        assert_eq!(size_of::<sys::ibv_sge>(), 16);
+        assert_eq!(size_of::<sys::ibv_recv_wr>(), 32);
+        assert_eq!(size_of::<sys::ibv_send_wr>(), 128);
+        assert_eq!(offset_of!(sys::ibv_send_wr, __bindgen_anon_1), 36);
+        assert_eq!(offset_of!(sys::ibv_send_wr, wr), 40);
+        assert_eq!(size_of::<sys::ibv_wc>(), 48);
+        assert_eq!(offset_of!(sys::ibv_wc, wc_flags), 36);
+        assert_eq!(size_of::<sys::ibv_context>(), 328);
+        assert_eq!(offset_of!(sys::ibv_context, async_fd), 268);
+        assert_eq!(offset_of!(sys::ibv_context, num_comp_vectors), 272);
+        let ops = offset_of!(sys::ibv_context, ops);
+        assert_eq!(ops, 8);
+        assert_eq!(ops + offset_of!(sys::ibv_context_ops, poll_cq), 96);
+        assert_eq!(ops + offset_of!(sys::ibv_context_ops, req_notify_cq), 104);
+        assert_eq!(ops + offset_of!(sys::ibv_context_ops, post_send), 208);
+        assert_eq!(ops + offset_of!(sys::ibv_context_ops, post_recv), 216);
+        assert_eq!(offset_of!(sys::ibv_mr, lkey), 36);
+        assert_eq!(offset_of!(sys::ibv_mr, rkey), 40);
+        assert_eq!(offset_of!(sys::ibv_qp, qp_num), 52);
+        assert_eq!(offset_of!(sys::ibv_comp_channel, fd), 8);
+        assert_eq!(size_of::<sys::ibv_qp_init_attr>(), 64);
+        assert_eq!(size_of::<sys::ibv_qp_attr>(), 144);
+        assert_eq!(size_of::<sys::ibv_device_attr>(), 232);
+        assert_eq!(offset_of!(sys::ibv_device_attr, max_qp_wr), 112);
+        assert_eq!(offset_of!(sys::ibv_device_attr, device_cap_flags), 116);
+        assert_eq!(offset_of!(sys::ibv_device_attr, max_qp_init_rd_atom), 156);
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_headers() {
+        use sys::{ibv_qp_attr_mask as mask, ibv_wr_opcode as opcode};
+        assert_eq!(mask::IBV_QP_MIN_RNR_TIMER.0, MASK_MIN_RNR_TIMER);
+        assert_eq!(mask::IBV_QP_MAX_QP_RD_ATOMIC.0, MASK_MAX_RD_ATOMIC);
+        assert_eq!(mask::IBV_QP_MAX_DEST_RD_ATOMIC.0, MASK_MAX_DEST_RD_ATOMIC);
+        assert_eq!(mask::IBV_QP_ACCESS_FLAGS.0, MASK_ACCESS_FLAGS);
+        assert_eq!(mask::IBV_QP_STATE.0, 1);
+        assert_eq!(opcode::IBV_WR_SEND_WITH_INV, 9);
+        assert_eq!(sys::ibv_send_flags::IBV_SEND_INLINE.0, 8);
+    }
+
+    #[test]
+    fn errors_in_all_three_conventions() {
+        assert_eq!(errno(libc::EINVAL).raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(errno(-libc::ENOMEM).raw_os_error(), Some(libc::ENOMEM));
+        assert!(check(0).is_ok());
+    }
+}
