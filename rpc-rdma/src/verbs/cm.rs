@@ -25,6 +25,7 @@ use super::cm_sys::{
     PRIVATE_DATA_BYTES, QUERY_ADDR, Query, QueryAddrResponse, Reject, ResolveAddr, ResolveRoute,
     SetOption, option,
 };
+use super::device::DeviceName;
 
 /// Where the kernel offers it.
 pub const DEVICE_FILE: &str = "/dev/infiniband/rdma_cm";
@@ -70,6 +71,18 @@ pub struct Binding {
     pub device_index: Option<u32>,
     pub local: Option<SocketAddr>,
     pub peer: Option<SocketAddr>,
+}
+
+impl Binding {
+    /// Whether it is this device.
+    pub fn is_of(&self, device: &DeviceName) -> bool {
+        let same = match (self.device_index, device.index) {
+            (Some(bound), Some(index)) => bound == index,
+            // One of the two is not told: the identifier of the hardware must do.
+            _ => true,
+        };
+        same && self.node_guid == device.guid
+    }
 }
 
 /// An open connection manager: a channel of events and everything made through it. Closing it destroys all.

@@ -8,9 +8,6 @@
 //! device yet, and its identifiers are raw pointers with a life of their own. The kernel's interface has
 //! plain numbers, has been stable since 2006, and needs no further library.
 
-/// The only version there is.
-pub const ABI_VERSION: u32 = 4;
-
 /// Longest private data in either direction, in bytes.
 pub const PRIVATE_DATA_BYTES: usize = 256;
 
@@ -41,9 +38,7 @@ pub enum Command {
 /// Event numbers.
 pub mod event {
     pub const ADDR_RESOLVED: u32 = 0;
-    pub const ADDR_ERROR: u32 = 1;
     pub const ROUTE_RESOLVED: u32 = 2;
-    pub const ROUTE_ERROR: u32 = 3;
     pub const CONNECT_REQUEST: u32 = 4;
     pub const CONNECT_RESPONSE: u32 = 5;
     pub const CONNECT_ERROR: u32 = 6;

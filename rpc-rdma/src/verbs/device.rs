@@ -130,17 +130,12 @@ impl Drop for ProtectionDomain {
 
 /// Memory that the device knows.
 #[derive(Debug)]
-pub(super) struct Region(NonNull<sys::ibv_mr>);
+struct Region(NonNull<sys::ibv_mr>);
 
 impl Region {
-    pub(super) fn lkey(&self) -> u32 {
+    fn lkey(&self) -> u32 {
         // SAFETY: the region lives as long as `self`.
         unsafe { self.0.as_ref().lkey }
-    }
-
-    pub(super) fn rkey(&self) -> u32 {
-        // SAFETY: the region lives as long as `self`.
-        unsafe { self.0.as_ref().rkey }
     }
 }
 
@@ -155,6 +150,38 @@ impl Drop for Region {
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
+
+/// Memory that peers may reach, registered with a device that it keeps open.
+#[derive(Debug)]
+pub(super) struct RegionHandle {
+    region: Region,
+    _device: Arc<Device>,
+}
+
+impl RegionHandle {
+    /// Register memory that peers may read or, when `writable`, write.
+    ///
+    /// # Safety
+    /// The memory must stay allocated while the handle lives, and nobody may rely on its contents not
+    /// changing.
+    pub(super) unsafe fn new(
+        device: Arc<Device>,
+        start: *mut u8,
+        bytes: usize,
+        writable: bool,
+    ) -> Result<Self, DeviceError> {
+        let remote = if writable { ACCESS_REMOTE_WRITE } else { ACCESS_REMOTE_READ };
+        // SAFETY: the caller's promise.
+        let region = unsafe { device.register(start, bytes, ACCESS_LOCAL_WRITE | remote)? };
+        Ok(Self { region, _device: device })
+    }
+
+    /// Key for peers.
+    pub(super) fn rkey(&self) -> u32 {
+        // SAFETY: the region lives as long as `self`.
+        unsafe { self.region.0.as_ref().rkey }
+    }
+}
 
 /// Why a device cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -258,20 +285,6 @@ impl Device {
             source: io::Error::last_os_error(),
             limit: super::diagnose::locked_memory_limit(),
         })
-    }
-
-    /// Register memory that peers may read and write.
-    ///
-    /// # Safety
-    /// The memory must stay mapped while the region lives, and nobody may rely on its contents not changing.
-    pub(super) unsafe fn register_remote(
-        &self,
-        start: *mut u8,
-        bytes: usize,
-    ) -> Result<Region, DeviceError> {
-        let access = ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_READ;
-        // SAFETY: the caller's promise.
-        unsafe { self.register(start, bytes, access) }
     }
 
     /// Local key of a chunk of the arena.

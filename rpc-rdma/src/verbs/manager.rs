@@ -427,11 +427,7 @@ impl Manager {
         let init = cm.qp_attributes(seen.id, STATE_INIT)?;
         let rtr = cm.qp_attributes(seen.id, STATE_RTR)?;
         let rts = cm.qp_attributes(seen.id, STATE_RTS)?;
-        let is_it = |served: &Served| {
-            let id = &served.device.id;
-            let index = binding.device_index.is_none_or(|i| id.index.is_none_or(|own| own == i));
-            id.guid == binding.node_guid && index
-        };
+        let is_it = |served: &Served| binding.is_of(&served.device.id);
         if !self.served.iter().any(is_it) {
             // A device that has just come.
             self.bring_up().map_err(io::Error::other)?;

@@ -9,6 +9,7 @@
 //! * [`lane`]: a device as one lane sees it, the [`crate::wire::Provider`]
 //! * [`queue`], [`slots`]: the verbs, and who owns what was posted
 //! * [`mailbox`]: between lanes and the thread
+//! * [`endpoint`]: the active side, for tests and load tools
 //! * [`cm`], [`cm_sys`]: the connection manager
 //! * [`diagnose`]: why it does not work, for people
 
@@ -17,6 +18,7 @@ mod cm;
 mod cm_sys;
 mod device;
 mod diagnose;
+mod endpoint;
 mod fabric;
 mod lane;
 mod mailbox;
@@ -26,4 +28,5 @@ mod slots;
 
 pub use device::{DeviceError, DeviceName, list};
 pub use diagnose::FabricError;
+pub use endpoint::{EndpointSettings, VerbsEndpoint, VerbsRegion};
 pub use fabric::{Fabric, FabricSettings, FabricStatus, ProviderSink};
