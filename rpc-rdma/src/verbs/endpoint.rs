@@ -300,6 +300,30 @@ impl VerbsEndpoint {
         }
     }
 
+    /// Take what has happened into `ready`.
+    fn gather(&mut self) {
+        loop {
+            match self.cm.next_event() {
+                Ok(Some(seen)) => self.take_cm_event(seen),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::debug!(%error, "cannot read connection events");
+                    self.end(EndpointEvent::Failed(WireFault::Local));
+                    break;
+                }
+            }
+        }
+        let mut batch = mem::take(&mut self.scratch);
+        self.cq.poll(&mut batch, usize::MAX);
+        for completion in batch.drain(..) {
+            let found = self.slots.completed(completion.wr_id, completion.result);
+            if let Some((posted, result)) = found {
+                self.take_completion(posted.complete(result));
+            }
+        }
+        self.scratch = batch;
+    }
+
     fn message_buffer(&self, len: usize) -> Result<(buffers::Lease, u32), WireError> {
         let lease = self.pool.take(len).ok_or(WireError::QueueFull)?;
         let lkey = self.device.lkey(lease.chunk()).ok_or(WireError::NotRegistered)?;
@@ -346,15 +370,22 @@ fn expect(cm: &ConnectionManager, wanted: u32, operation: &'static str) -> Resul
         if rest.is_zero() {
             return Err(system(operation)(io::ErrorKind::TimedOut.into()));
         }
-        // SAFETY: the descriptor belongs to `cm`, which lives through the call.
-        let fd = unsafe { BorrowedFd::borrow_raw(cm.fd()) };
-        let timeout = Timespec {
-            tv_sec: rest.as_secs() as i64,
-            tv_nsec: i64::from(rest.subsec_nanos()),
-        };
-        // A wait that ends early is seen by the next turn.
-        let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
+        sleep_on(&[cm.fd()], rest);
     }
+}
+
+/// Wait until one of the descriptors, which the caller keeps open, is readable. May return early.
+fn sleep_on(fds: &[RawFd], timeout: Duration) {
+    // SAFETY: the caller keeps them open through the call.
+    let borrowed: Vec<_> =
+        fds.iter().map(|&fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect();
+    let mut set: Vec<_> = borrowed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let timeout = Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    };
+    // Interrupted is early, which is allowed.
+    let _ = poll(&mut set, Some(&timeout));
 }
 
 impl Endpoint for VerbsEndpoint {
@@ -443,26 +474,7 @@ impl Endpoint for VerbsEndpoint {
     }
 
     fn poll(&mut self, out: &mut Vec<EndpointEvent>) {
-        loop {
-            match self.cm.next_event() {
-                Ok(Some(seen)) => self.take_cm_event(seen),
-                Ok(None) => break,
-                Err(error) => {
-                    tracing::debug!(%error, "cannot read connection events");
-                    self.end(EndpointEvent::Failed(WireFault::Local));
-                    break;
-                }
-            }
-        }
-        let mut batch = mem::take(&mut self.scratch);
-        self.cq.poll(&mut batch, usize::MAX);
-        for completion in batch.drain(..) {
-            let found = self.slots.completed(completion.wr_id, completion.result);
-            if let Some((posted, result)) = found {
-                self.take_completion(posted.complete(result));
-            }
-        }
-        self.scratch = batch;
+        self.gather();
         out.extend(self.ready.drain(..));
     }
 
@@ -474,6 +486,15 @@ impl Endpoint for VerbsEndpoint {
 
     fn wake_fds(&self) -> Vec<RawFd> {
         vec![self.cq.fd(), self.cm.fd()]
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.arm();
+        // What completed before it was armed does not wake.
+        self.gather();
+        if self.ready.is_empty() {
+            sleep_on(&self.wake_fds(), timeout);
+        }
     }
 
     fn disconnect(&mut self) {
