@@ -1,3 +1,5 @@
 //! What the integration tests share.
 
 pub mod fuzz;
+pub mod lane;
+pub mod model;
