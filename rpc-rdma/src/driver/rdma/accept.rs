@@ -36,8 +36,7 @@ enum Refusal {
 impl RdmaSide {
     /// Somebody wants to connect.
     pub(super) fn connect_request(&mut self, device: usize, request: &ConnectRequest) {
-        let Some(limits) = self.devices.get(device).and_then(|d| Some(d.as_ref()?.limits()))
-        else {
+        let Some(limits) = self.devices.get(device).and_then(|d| Some(d.as_ref()?.limits())) else {
             return;
         };
         match self.admit(request, limits) {
@@ -106,8 +105,7 @@ impl RdmaSide {
         receives: Vec<Lease>,
     ) {
         let Some(Some(device)) = self.devices.get_mut(device_index) else { return };
-        let wanted =
-            QpDepths { send_requests: depths.send_requests, receives: depths.receives };
+        let wanted = QpDepths { send_requests: depths.send_requests, receives: depths.receives };
         let qp = match device.provider.prepare(request.id, wanted) {
             Ok((qp, _)) => qp,
             Err(error) => {
@@ -150,8 +148,7 @@ impl RdmaSide {
     fn enter(&mut self, device: usize, qp: QpId, request: &ConnectRequest, terms: Terms) {
         let poisoned = self.poison.of(self.now, request.peer.ip());
         let arena = self.pool.arena().clone();
-        let conn =
-            Connection::new(self.settings.connection, terms, arena, poisoned, self.now);
+        let conn = Connection::new(self.settings.connection, terms, arena, poisoned, self.now);
         let link = Link { device, qp, peer: request.peer, conn, listed: false };
         let Some(key) = self.links.insert(link) else { return };
         if let Some(Some(device)) = self.devices.get_mut(device) {
