@@ -1,5 +1,6 @@
-//! A small bounded pool of threads for calls that can block.
+//! A small bounded pool of threads for calls that can block, and the identity that a thread wears.
 
-/// The pool.
-#[derive(Debug)]
-pub struct BlockingPool;
+pub mod creds;
+pub mod pool;
+
+pub use pool::{BlockingPool, Job};

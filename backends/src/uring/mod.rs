@@ -1,5 +1,8 @@
-//! The lane's io_uring.
+//! The lane's io_uring: owned operations on files, completed on the lane's own thread.
 
-/// A lane's ring, shared by the backends that run on the lane.
-#[derive(Debug, Clone)]
-pub struct LaneRing;
+pub mod op;
+mod personality;
+mod ring;
+
+pub use op::{Io, IoKind};
+pub use ring::{IoDone, LaneRing, RingOwner, RingSettings};

@@ -1,0 +1,374 @@
+//! The lane's half: each request goes the shortest way that cannot block the lane.
+//!
+//! * at once, when the object is held open: GETATTR, ACCESS, LOOKUP of cached names, small cached READs;
+//! * the ring: data of READ, WRITE and COMMIT;
+//! * the blocking pool: everything else, and the data too where there is no ring.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    os::fd::RawFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Waker,
+};
+
+use crate::{
+    attr::Around,
+    backend::{LaneBackend, LaneResources},
+    blocking::{BlockingPool, Job, creds},
+    error::{BackendError, ErrorKind},
+    op::{Completion, Operation, Request},
+    uring::{Io, IoDone, IoKind, RingOwner},
+};
+
+use super::{
+    attr::stat,
+    backend::{Arounds, LocalBackend},
+    commit::Batch,
+    inbox::{Answer, Inbox, Message, completion},
+    open_file::{OpenFile, Purpose},
+    perform::subject,
+    permission,
+    read::ReadTransfer,
+    transfer::{Step, Subject, Transfer, not_prepared},
+    write::WriteTransfer,
+};
+
+/// Jobs that wait on the lane for a place in the pool's queue; beyond that clients are told to come later.
+const WAITING_MAX: usize = 65_536;
+
+/// The lane's half of a local backend.
+pub struct LocalLane {
+    backend: Arc<LocalBackend>,
+    blocking: Arc<BlockingPool>,
+    waker: Waker,
+    ring: Option<RingOwner>,
+    inbox: Arc<Inbox>,
+    transfers: HashMap<u64, Transfer>,
+    next_tag: u64,
+    waiting: VecDeque<Job>,
+    io_done: Vec<IoDone>,
+    /// A thread is closing removed files.
+    closing: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for LocalLane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalLane")
+            .field("transfers", &self.transfers.len())
+            .field("waiting", &self.waiting.len())
+            .field("ring", &self.ring.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl LocalLane {
+    /// The half of `backend` on this lane.
+    pub fn new(backend: Arc<LocalBackend>, lane: &LaneResources) -> Self {
+        Self {
+            backend,
+            blocking: lane.blocking.clone(),
+            waker: lane.waker.clone(),
+            ring: lane.ring.as_ref().map(|ring| ring.owner()),
+            inbox: Inbox::new(lane.waker.clone()),
+            transfers: HashMap::new(),
+            next_tag: 0,
+            waiting: VecDeque::new(),
+            io_done: Vec::new(),
+            closing: Arc::default(),
+        }
+    }
+
+    /// Queue a job for the pool, behind those that wait already.
+    fn queue(&mut self, job: Job) {
+        self.waiting.push_back(job);
+        self.drain_waiting();
+    }
+
+    fn drain_waiting(&mut self) {
+        while let Some(job) = self.waiting.pop_front() {
+            if let Err(job) = self.blocking.submit(job, &self.waker) {
+                self.waiting.push_front(job);
+                break;
+            }
+        }
+    }
+
+    /// Do what can be done at once, or give the request back.
+    fn at_once(&mut self, request: Request) -> Result<Completion, Request> {
+        let Some(file) = subject(&request.operation).and_then(|handle| self.backend.held(&handle))
+        else {
+            return Err(request);
+        };
+        let mut around = Arounds::default();
+        let backend = &self.backend;
+        let who = &request.identity;
+        let result = match &request.operation {
+            Operation::GetAttributes { .. } => backend.get_attributes(&file, &mut around),
+            Operation::Access { mask, .. } => backend.access(who, &file, *mask, &mut around),
+            // The parent may have to be read from the drive.
+            Operation::Lookup { name, .. } if &name[..] != b".." => {
+                let found = backend.lookup(who, &file, name, true, &mut around);
+                match found {
+                    Err(error) if error.kind == ErrorKind::Later => return Err(request),
+                    found => found,
+                }
+            }
+            _ => return Err(request),
+        };
+        Ok(completion(request.token, result, around))
+    }
+
+    fn on_pool(&mut self, request: Request) {
+        let backend = self.backend.clone();
+        let answer = Answer::new(self.inbox.clone(), request.token);
+        self.queue(Box::new(move || {
+            let done = backend.perform(request);
+            answer.send(Message::Finished(done));
+        }));
+    }
+
+    /// Begin READ, WRITE or COMMIT, if the file is open for it; else open it on the pool first.
+    fn transfer(&mut self, request: Request) -> Option<Completion> {
+        let file = subject(&request.operation).and_then(|handle| self.backend.held(&handle));
+        match file {
+            Some(file) if self.is_prepared(&file, &request.operation) => self.start(request, file),
+            _ => {
+                self.prepare(request);
+                None
+            }
+        }
+    }
+
+    fn is_prepared(&self, file: &OpenFile, operation: &Operation) -> bool {
+        let direct = self.backend.settings.io_mode == super::settings::IoMode::Direct;
+        let ready = |purpose| file.ready(purpose).is_some();
+        match operation {
+            Operation::Read { .. } => {
+                ready(Purpose::Read)
+                    && (!direct || ready(Purpose::DirectRead) || file.lacks_direct())
+            }
+            Operation::Write { .. } => {
+                ready(Purpose::Write)
+                    && (!direct || ready(Purpose::DirectWrite) || file.lacks_direct())
+                    && (ready(Purpose::Read) || file.lacks_read())
+            }
+            _ => ready(Purpose::Read) || ready(Purpose::Write),
+        }
+    }
+
+    fn prepare(&mut self, request: Request) {
+        let backend = self.backend.clone();
+        let answer = Answer::new(self.inbox.clone(), request.token);
+        self.queue(Box::new(move || match backend.prepare(&request.operation) {
+            Ok(file) => answer.send(Message::Prepared(request, file)),
+            Err(error) => {
+                let held = subject(&request.operation).and_then(|handle| backend.held(&handle));
+                let mut around = Arounds::default();
+                if let Some(file) = held {
+                    around.first = backend.after(&file);
+                }
+                answer.send(Message::Finished(completion(request.token, Err(error), around)));
+            }
+        }));
+    }
+
+    fn start(&mut self, request: Request, file: Arc<OpenFile>) -> Option<Completion> {
+        let Request { token, identity, operation } = request;
+        let subject = Subject { token, who: identity, file };
+        self.next_tag = self.next_tag.wrapping_add(1);
+        let tag = self.next_tag;
+        let (transfer, step) = match operation {
+            Operation::Read { offset, count, into, .. } => {
+                let (read, step) = ReadTransfer::start(&self.backend, subject, offset, count, into);
+                (read.map(|read| Transfer::Read(Box::new(read))), step)
+            }
+            Operation::Write { offset, data, stability, .. } => {
+                let what = (offset, data, stability);
+                let (write, step) =
+                    WriteTransfer::start(&self.backend, subject, what, (&self.inbox, tag));
+                (write.map(|write| Transfer::Write(Box::new(write))), step)
+            }
+            _ => return self.commit(subject),
+        };
+        if let (Some(transfer), false) = (transfer, matches!(step, Step::Done(_))) {
+            self.transfers.insert(tag, transfer);
+        }
+        self.take(tag, step)
+    }
+
+    fn take(&mut self, tag: u64, step: Step) -> Option<Completion> {
+        match step {
+            Step::Io(io) => {
+                self.start_io(tag, io);
+                None
+            }
+            Step::Wait => None,
+            Step::Done(done) => {
+                self.transfers.remove(&tag);
+                Some(done)
+            }
+        }
+    }
+
+    /// Move data: by the ring, or by a thread.
+    fn start_io(&mut self, tag: u64, mut io: Io) {
+        if let Some(ring) = &self.ring {
+            ring.push(tag, io);
+            return;
+        }
+        let inbox = self.inbox.clone();
+        self.queue(Box::new(move || {
+            let result = match io.identity.clone() {
+                None => io.run_blocking(),
+                Some(who) => creds::with(&who, || io.run_blocking()).unwrap_or(-libc::EAGAIN),
+            };
+            inbox.send(Message::IoDone(IoDone { tag, result, io }));
+        }));
+    }
+
+    fn commit(&mut self, subject: Subject) -> Option<Completion> {
+        let attr = match stat(&subject.file.path) {
+            Ok(about) => about.attributes,
+            Err(error) => return Some(subject.answer(Err(error))),
+        };
+        if let Err(error) = permission::require_write(&subject.file, &attr, &subject.who) {
+            return Some(subject.answer_with(Err(error), Around::after(attr)));
+        }
+        if subject.file.commits.arrive(self.inbox.clone(), subject.token) {
+            self.begin_sync(subject.file);
+        }
+        None
+    }
+
+    fn begin_sync(&mut self, file: Arc<OpenFile>) {
+        let fd = file.ready(Purpose::Read).or_else(|| file.ready(Purpose::Write)).cloned();
+        let batch = Batch::begin(file, self.backend.verifier.sample());
+        self.next_tag = self.next_tag.wrapping_add(1);
+        let tag = self.next_tag;
+        let Some(fd) = fd else {
+            // Dropping the batch tells those who wait.
+            tracing::error!(error = %not_prepared(), "a file is not open for its COMMIT");
+            return;
+        };
+        self.transfers.insert(tag, Transfer::Sync(batch));
+        // Attributes that matter for finding the data are part of a data sync.
+        let kind = IoKind::Sync { data_only: true };
+        self.start_io(tag, Io { file: fd, offset: 0, flags: 0, identity: None, kind });
+    }
+
+    fn end_sync(&mut self, batch: Batch, result: i32) {
+        let injected = self.backend.fail_next_sync.swap(false, Ordering::SeqCst);
+        let result = if injected { -libc::EIO } else { result };
+        let file = batch.file().clone();
+        let result = if result < 0 { Err(-result) } else { Ok(()) };
+        if let Err(errno) = result {
+            file.set_dirty(true);
+            if !matches!(errno, libc::EAGAIN | libc::EINTR) {
+                self.backend.verifier.rotate("COMMIT failed");
+            }
+        }
+        let after = self.backend.after(&file);
+        if batch.finish(result, after) {
+            self.begin_sync(file);
+        }
+    }
+
+    fn io_done(&mut self, done: IoDone, out: &mut Vec<Completion>) {
+        let tag = done.tag;
+        match self.transfers.remove(&tag) {
+            Some(Transfer::Sync(batch)) => self.end_sync(batch, done.result),
+            Some(mut transfer) => {
+                let step = transfer.advance(&self.backend, done);
+                self.transfers.insert(tag, transfer);
+                out.extend(self.take(tag, step));
+            }
+            None => {}
+        }
+    }
+
+    fn gate_open(&mut self, tag: u64, out: &mut Vec<Completion>) {
+        let Some(Transfer::Write(write)) = self.transfers.get_mut(&tag) else { return };
+        let step = write.passed();
+        out.extend(self.take(tag, step));
+    }
+
+    /// Close files whose last name is gone, where it may block.
+    fn close_expired(&mut self) {
+        if self.closing.load(Ordering::Relaxed) {
+            return;
+        }
+        let expired = self.backend.expired();
+        if expired.is_empty() {
+            return;
+        }
+        let closing = self.closing.clone();
+        closing.store(true, Ordering::Relaxed);
+        self.queue(Box::new(move || {
+            drop(expired);
+            closing.store(false, Ordering::Relaxed);
+        }));
+    }
+}
+
+impl LaneBackend for LocalLane {
+    fn submit(&mut self, request: Request) -> Option<Completion> {
+        let refuse = |kind| {
+            let error = BackendError::new(kind, request.operation.name());
+            Some(Completion::failed(request.token, error))
+        };
+        if self.backend.settings.read_only && request.operation.is_mutation() {
+            return refuse(ErrorKind::ReadOnly);
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            return refuse(ErrorKind::Later);
+        }
+        match &request.operation {
+            Operation::Read { .. } | Operation::Write { .. } | Operation::Commit { .. } => {
+                self.transfer(request)
+            }
+            _ => match self.at_once(request) {
+                Ok(done) => Some(done),
+                Err(request) => {
+                    self.on_pool(request);
+                    None
+                }
+            },
+        }
+    }
+
+    fn completions(&mut self, out: &mut Vec<Completion>) {
+        for message in self.inbox.take() {
+            match message {
+                Message::Finished(done) => out.push(done),
+                Message::Prepared(request, file) => out.extend(self.start(request, file)),
+                Message::IoDone(done) => self.io_done(done, out),
+                Message::GateOpen(tag) => self.gate_open(tag, out),
+            }
+        }
+        let mut finished = std::mem::take(&mut self.io_done);
+        if let Some(ring) = &self.ring {
+            ring.completions(&mut finished);
+        }
+        for done in finished.drain(..) {
+            self.io_done(done, out);
+        }
+        self.io_done = finished;
+        self.drain_waiting();
+    }
+
+    fn flush(&mut self) {
+        self.drain_waiting();
+        self.close_expired();
+        if let Some(ring) = &self.ring {
+            ring.ring().submit();
+        }
+    }
+
+    fn wake_fds(&self) -> Vec<RawFd> {
+        self.ring.iter().map(|ring| ring.ring().eventfd()).collect()
+    }
+}

@@ -1,0 +1,165 @@
+//! Who may do what with an object that is already open.
+//!
+//! The kernel decides: the thread takes the caller's identity and asks faccessat2(2), which knows modes, ACLs
+//! and capabilities. The answer is remembered for as long as the object's change time, mode and owners
+//! stay the same. Two rules come on top, as every NFS server has them, because clients check at open and
+//! then expect reads and writes to work:
+//!
+//! * the owner of a file may always read and write it (it may have opened it before a chmod);
+//! * who may execute a file may read it (clients load programs by READ).
+
+use std::sync::{Arc, PoisonError};
+
+use crate::{
+    attr::{Attributes, FileKind, Timestamp},
+    blocking::creds,
+    error::{BackendError, ErrorKind},
+    identity::Identity,
+};
+
+use super::{open_file::OpenFile, sys};
+
+/// Rights: the bits of access(2).
+pub const READ: i32 = libc::R_OK;
+/// Write.
+pub const WRITE: i32 = libc::W_OK;
+/// Execute, or search a directory.
+pub const EXECUTE: i32 = libc::X_OK;
+
+const GRANTS_MAX: usize = 8;
+
+/// What one caller was found to be allowed.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    identity: Arc<Identity>,
+    changed: Timestamp,
+    mode: u32,
+    owners: (u32, u32),
+    known: i32,
+    granted: i32,
+}
+
+impl Grant {
+    fn new(identity: &Arc<Identity>, attr: &Attributes) -> Self {
+        Self {
+            identity: identity.clone(),
+            changed: attr.changed,
+            mode: attr.mode,
+            owners: (attr.uid, attr.gid),
+            known: 0,
+            granted: 0,
+        }
+    }
+
+    fn holds_for(&self, attr: &Attributes) -> bool {
+        self.changed == attr.changed
+            && self.mode == attr.mode
+            && self.owners == (attr.uid, attr.gid)
+    }
+
+    fn is_of(&self, identity: &Arc<Identity>) -> bool {
+        Arc::ptr_eq(&self.identity, identity) || self.identity == *identity
+    }
+}
+
+fn denied() -> BackendError {
+    BackendError::new(ErrorKind::Access, "permission")
+}
+
+/// Which of the rights in `wanted` the caller has. `attr` are the object's attributes now.
+///
+/// # Errors
+/// When the question cannot be asked.
+pub fn granted(
+    file: &OpenFile,
+    attr: &Attributes,
+    identity: &Arc<Identity>,
+    wanted: i32,
+) -> Result<i32, BackendError> {
+    let mut grants = file.grants.lock().unwrap_or_else(PoisonError::into_inner);
+    grants.retain(|grant| grant.holds_for(attr));
+    let index = match grants.iter().position(|grant| grant.is_of(identity)) {
+        Some(index) => index,
+        None => {
+            if grants.len() >= GRANTS_MAX {
+                grants.remove(0);
+            }
+            grants.push(Grant::new(identity, attr));
+            grants.len() - 1
+        }
+    };
+    let Some(grant) = grants.get_mut(index) else { return Err(denied()) };
+    let unknown = wanted & !grant.known;
+    if unknown != 0 {
+        let found = ask(file, identity, unknown)?;
+        grant.known |= unknown;
+        grant.granted |= found;
+    }
+    Ok(grant.granted & wanted)
+}
+
+fn ask(file: &OpenFile, identity: &Identity, wanted: i32) -> Result<i32, BackendError> {
+    let asked = creds::with(identity, || {
+        let mut found = 0;
+        for right in [READ, WRITE, EXECUTE] {
+            if wanted & right != 0 && sys::may_access(&file.path, right)? {
+                found |= right;
+            }
+        }
+        Ok(found)
+    });
+    asked.and_then(|found| found).map_err(|error| BackendError::from_io(error, "faccessat2"))
+}
+
+/// Whether the caller has all of `wanted`.
+///
+/// # Errors
+/// `Access` if not.
+pub fn require(
+    file: &OpenFile,
+    attr: &Attributes,
+    identity: &Arc<Identity>,
+    wanted: i32,
+) -> Result<(), BackendError> {
+    if granted(file, attr, identity, wanted)? == wanted { Ok(()) } else { Err(denied()) }
+}
+
+/// Whether the caller may read the file's data.
+///
+/// # Errors
+/// `Access` if not; `IsDirectory`, `Invalid` for what has no data.
+pub fn require_read(
+    file: &OpenFile,
+    attr: &Attributes,
+    identity: &Arc<Identity>,
+) -> Result<(), BackendError> {
+    require_data(file)?;
+    if attr.uid == identity.uid || granted(file, attr, identity, READ)? == READ {
+        return Ok(());
+    }
+    require(file, attr, identity, EXECUTE)
+}
+
+/// Whether the caller may write the file's data.
+///
+/// # Errors
+/// `Access` if not; `IsDirectory`, `Invalid` for what has no data.
+pub fn require_write(
+    file: &OpenFile,
+    attr: &Attributes,
+    identity: &Arc<Identity>,
+) -> Result<(), BackendError> {
+    require_data(file)?;
+    if attr.uid == identity.uid {
+        return Ok(());
+    }
+    require(file, attr, identity, WRITE)
+}
+
+fn require_data(file: &OpenFile) -> Result<(), BackendError> {
+    match file.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(BackendError::new(ErrorKind::IsDirectory, "data")),
+        _ => Err(BackendError::new(ErrorKind::Invalid, "data")),
+    }
+}
