@@ -6,12 +6,10 @@
 #![allow(unsafe_code)]
 
 use std::{
-    alloc::{Layout, alloc_zeroed, dealloc},
     collections::VecDeque,
     io, mem,
     net::SocketAddr,
     os::fd::{BorrowedFd, RawFd},
-    ptr::NonNull,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,13 +21,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::{
     cm::{CmEvent, CmId, ConnectionManager, Terms},
     cm_sys::event,
-    device::{self, Device, RegionHandle},
+    device::{self, Device},
     diagnose,
     queue::{Completion, CompletionQueue, Opcode, QueuePair, REMOTE_ACCESS, SendRequest},
+    region::VerbsRegion,
     slots::{Owner, Posted, Slots},
 };
 use crate::{
-    client::{Access, Endpoint, EndpointEvent, Region},
+    client::{Access, Endpoint, EndpointEvent},
     wire::{QpId, WireError, WireFault, WorkCompletion},
 };
 
@@ -37,8 +36,6 @@ use crate::{
 const RESOLVE_MS: u32 = 5_000;
 
 const QP: QpId = QpId(0);
-
-const PAGE_BYTES: usize = 4096;
 
 /// `ibv_qp_state`.
 const STATE_INIT: u32 = 1;
@@ -58,76 +55,6 @@ pub struct EndpointSettings {
     pub sends: usize,
     /// RDMA Reads of the server that are served at a time.
     pub reads_served: u8,
-}
-
-/// Page-aligned zeroed memory of its own.
-#[derive(Debug)]
-struct Memory {
-    start: NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: owned memory without ties to a thread.
-unsafe impl Send for Memory {}
-
-impl Memory {
-    fn new(len: usize) -> Result<Self, WireError> {
-        let out = || system("memory for a region")(io::Error::from_raw_os_error(libc::ENOMEM));
-        let layout = Layout::from_size_align(len.max(1), PAGE_BYTES).map_err(|_| out())?;
-        // SAFETY: the size is not 0.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(out)?;
-        Ok(Self { start, layout })
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout; the registration was ended before (field order).
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
-    }
-}
-
-/// Memory that the server may reach. Fields are released from top to bottom.
-#[derive(Debug)]
-pub struct VerbsRegion {
-    registration: Option<RegionHandle>,
-    memory: Memory,
-    len: usize,
-    access: Access,
-}
-
-impl Region for VerbsRegion {
-    fn rkey(&self) -> u32 {
-        self.registration.as_ref().map_or(0, RegionHandle::rkey)
-    }
-
-    fn address(&self) -> u64 {
-        self.memory.start.as_ptr() as u64
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        assert!(at <= self.len && bytes.len() <= self.len - at, "outside the region");
-        // SAFETY: the range lies inside the memory (asserted); the device may read it at the same time, which
-        // is the caller's matter as with any shared memory.
-        unsafe {
-            let target = self.memory.start.as_ptr().add(at);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
-        }
-    }
-
-    fn read(&self, at: usize, bytes: &mut [u8]) {
-        assert!(at <= self.len && bytes.len() <= self.len - at, "outside the region");
-        // SAFETY: the range lies inside the memory (asserted), which is initialised; the device may write to
-        // it at the same time, and the copy then has some mixture of old and new bytes.
-        unsafe {
-            let source = self.memory.start.as_ptr().add(at);
-            std::ptr::copy_nonoverlapping(source, bytes.as_mut_ptr(), bytes.len());
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,8 +110,8 @@ impl VerbsEndpoint {
         expect(&cm, event::ROUTE_RESOLVED, "resolve the route")?;
         let (device, pool) = open_device(&cm, id, &settings)?;
         let entries = settings.sends + settings.receives;
-        let cq = CompletionQueue::new(device.clone(), entries, 0)
-            .map_err(system("completion queue"))?;
+        let cq =
+            CompletionQueue::new(device.clone(), entries, 0).map_err(system("completion queue"))?;
         let qp = QueuePair::new(device.clone(), &cq, 0, settings.sends, settings.receives, 0)
             .map_err(system("create a queue pair"))?;
         let mut this = Self {
@@ -377,8 +304,7 @@ fn expect(cm: &ConnectionManager, wanted: u32, operation: &'static str) -> Resul
 /// Wait until one of the descriptors, which the caller keeps open, is readable. May return early.
 fn sleep_on(fds: &[RawFd], timeout: Duration) {
     // SAFETY: the caller keeps them open through the call.
-    let borrowed: Vec<_> =
-        fds.iter().map(|&fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect();
+    let borrowed: Vec<_> = fds.iter().map(|&fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect();
     let mut set: Vec<_> = borrowed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let timeout = Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
@@ -396,23 +322,11 @@ impl Endpoint for VerbsEndpoint {
     }
 
     fn register(&mut self, len: usize, access: Access) -> Result<VerbsRegion, WireError> {
-        let memory = Memory::new(len)?;
-        let mut region = VerbsRegion { registration: None, memory, len, access };
-        self.refresh(&mut region)?;
-        Ok(region)
+        VerbsRegion::register(self.device.clone(), len, access)
     }
 
     fn refresh(&mut self, region: &mut VerbsRegion) -> Result<(), WireError> {
-        region.registration = None;
-        let start = region.memory.start.as_ptr();
-        let bytes = region.memory.layout.size();
-        let writable = region.access == Access::RemoteWrite;
-        // SAFETY: the memory belongs to the region and outlives its registration; it is read and written by
-        // copies only.
-        let registration =
-            unsafe { RegionHandle::new(self.device.clone(), start, bytes, writable) };
-        region.registration = Some(registration.map_err(device_error("register memory"))?);
-        Ok(())
+        region.refresh(self.device.clone())
     }
 
     fn deregister(&mut self, region: VerbsRegion) {

@@ -16,17 +16,17 @@ use std::{
 };
 
 use buffers::Lease;
-use bytes::Bytes;
 
 use super::{
+    chain::{self, Place},
     device::Device,
     mailbox::{ConnectionHandle, IncomingRequest, Mailbox, Note},
     queue::{Completion, CompletionQueue, Opcode, QueuePair, SendRequest},
     slots::{Owner, Posted, Slots},
 };
 use crate::wire::{
-    Provider, QpDepths, QpId, RdmaRead, RdmaWrite, WireError, WireEvent, WireFault, WireLimits,
-    Work, WorkCompletion, WorkId,
+    Provider, QpDepths, QpId, WireError, WireEvent, WireFault, WireLimits, Work, WorkCompletion,
+    WorkId,
 };
 
 /// Entries of a completion queue at first; it grows as connections come.
@@ -58,7 +58,7 @@ struct Attributes {
 
 #[derive(Debug)]
 struct Waiting {
-    incoming: IncomingRequest,
+    incoming: Box<IncomingRequest>,
     since: Instant,
 }
 
@@ -149,89 +149,6 @@ impl LaneProvider {
             return Err(system("initialise the queue pair")(error));
         }
         Ok(qp)
-    }
-
-    /// Where `bytes` lie for the device: address, length, key.
-    fn locate(&self, bytes: &[u8]) -> Result<(u64, u32, u32), WireError> {
-        let location = self.device.arena().locate(bytes).ok_or(WireError::NotRegistered)?;
-        let lkey = self.device.lkey(location.chunk).ok_or(WireError::NotRegistered)?;
-        let len = u32::try_from(bytes.len()).map_err(|_| WireError::NotRegistered)?;
-        Ok((bytes.as_ptr() as u64, len, lkey))
-    }
-
-    /// The same for a lease.
-    fn locate_lease(&self, lease: &Lease) -> Result<(u64, u32, u32), WireError> {
-        if !Arc::ptr_eq(lease.pool().arena(), self.device.arena()) {
-            return Err(WireError::NotRegistered);
-        }
-        self.locate(lease)
-    }
-
-    /// Fill `chain` for a reply. The numbers of the requests are put in later.
-    fn build_reply(
-        &mut self,
-        inline_bytes: usize,
-        writes: &[RdmaWrite],
-        send: &Bytes,
-        invalidate: Option<u32>,
-    ) -> Result<(), WireError> {
-        self.chain.clear();
-        for write in writes {
-            let (address, len, lkey) = self.locate(&write.local)?;
-            self.chain.push(SendRequest {
-                wr_id: 0,
-                opcode: Opcode::Write,
-                address,
-                len,
-                lkey,
-                remote_address: write.remote.address,
-                rkey: write.remote.rkey,
-                signaled: false,
-                inline: false,
-            });
-        }
-        let (address, len, lkey) = self.locate(send)?;
-        let invalidate = invalidate.filter(|_| self.send_with_invalidate);
-        self.chain.push(SendRequest {
-            wr_id: 0,
-            opcode: if invalidate.is_some() { Opcode::SendWithInvalidate } else { Opcode::Send },
-            address,
-            len,
-            lkey,
-            remote_address: 0,
-            rkey: invalidate.unwrap_or(0),
-            signaled: true,
-            inline: send.len() <= inline_bytes,
-        });
-        Ok(())
-    }
-
-    /// Fill `chain` for a fetch.
-    fn build_fetch(&mut self, sink: &Lease, reads: &[RdmaRead]) -> Result<(), WireError> {
-        self.chain.clear();
-        let (address, sink_len, lkey) = self.locate_lease(sink)?;
-        for read in reads {
-            let end = read.sink_offset.checked_add(read.len).ok_or(WireError::NotRegistered)?;
-            if end > sink_len as usize {
-                return Err(WireError::NotRegistered);
-            }
-            self.chain.push(SendRequest {
-                wr_id: 0,
-                opcode: Opcode::Read,
-                address: address + read.sink_offset as u64,
-                len: u32::try_from(read.len).map_err(|_| WireError::NotRegistered)?,
-                lkey,
-                remote_address: read.remote.address,
-                rkey: read.remote.rkey,
-                signaled: false,
-                inline: false,
-            });
-        }
-        match self.chain.last_mut() {
-            Some(last) => last.signaled = true,
-            None => return Err(WireError::NotRegistered),
-        }
-        Ok(())
     }
 
     /// Hand `chain` to the device. What it owns is in the slot `owner` of the chain.
@@ -411,7 +328,7 @@ impl Provider for LaneProvider {
     }
 
     fn post_receive(&mut self, qp: QpId, buffer: Lease) -> Result<(), WireError> {
-        let (address, len, lkey) = self.locate_lease(&buffer)?;
+        let Place { address, len, lkey } = chain::place_of_lease(&self.device, &buffer)?;
         let connection = self.connections.get_mut(&qp).ok_or(WireError::Unknown)?;
         let queue = connection.qp.as_mut().ok_or(WireError::Unknown)?;
         if connection.receives_posted >= connection.depths.receives {
@@ -437,13 +354,21 @@ impl Provider for LaneProvider {
         let inline_bytes = connection.qp.as_ref().ok_or(WireError::Unknown)?.inline_bytes();
         match work {
             Work::Reply { writes, send, invalidate } => {
-                self.build_reply(inline_bytes, &writes, &send, invalidate)?;
+                let invalidate = invalidate.filter(|_| self.send_with_invalidate);
+                chain::reply(
+                    &self.device,
+                    &mut self.chain,
+                    inline_bytes,
+                    &writes,
+                    &send,
+                    invalidate,
+                )?;
                 let mut parts: Vec<_> = writes.into_iter().map(|write| write.local).collect();
                 parts.push(send);
                 self.submit(qp, id, Owner::Reply { _parts: parts })
             }
             Work::Fetch { sink, reads } => {
-                self.build_fetch(&sink, &reads)?;
+                chain::fetch(&self.device, &mut self.chain, &sink, &reads)?;
                 self.submit(qp, id, Owner::Fetch { sink })
             }
         }

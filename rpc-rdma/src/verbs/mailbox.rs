@@ -82,7 +82,7 @@ impl<T> Mailbox<T> {
 /// To a lane.
 #[derive(Debug)]
 pub(super) enum Note {
-    Request(IncomingRequest),
+    Request(Box<IncomingRequest>),
     Established(QpId),
     Disconnected(QpId),
     Failed(QpId),

@@ -446,7 +446,7 @@ impl Manager {
             reads_outstanding_max: reads,
         };
         let connection = ConnectionHandle::new(seen.id, self.orders.clone());
-        let mut incoming = IncomingRequest { request, connection, init, rtr, rts };
+        let mut incoming = Box::new(IncomingRequest { request, connection, init, rtr, rts });
         for _ in 0..served.lanes.len() {
             let lane = served.next_lane % served.lanes.len();
             served.next_lane = lane + 1;

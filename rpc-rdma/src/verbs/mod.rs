@@ -7,12 +7,13 @@
 //! * [`fabric`]: the process-wide part; [`manager`] is its thread
 //! * [`device`]: an open device with the registered arena
 //! * [`lane`]: a device as one lane sees it, the [`crate::wire::Provider`]
-//! * [`queue`], [`slots`]: the verbs, and who owns what was posted
+//! * [`queue`], [`chain`], [`slots`]: the verbs, chains of requests, and who owns what was posted
 //! * [`mailbox`]: between lanes and the thread
-//! * [`endpoint`]: the active side, for tests and load tools
+//! * [`endpoint`], [`region`]: the active side, for tests and load tools
 //! * [`cm`], [`cm_sys`]: the connection manager
 //! * [`diagnose`]: why it does not work, for people
 
+mod chain;
 mod cm;
 #[allow(missing_docs)]
 mod cm_sys;
@@ -24,9 +25,11 @@ mod lane;
 mod mailbox;
 mod manager;
 mod queue;
+mod region;
 mod slots;
 
 pub use device::{DeviceError, DeviceName, list};
 pub use diagnose::FabricError;
-pub use endpoint::{EndpointSettings, VerbsEndpoint, VerbsRegion};
+pub use endpoint::{EndpointSettings, VerbsEndpoint};
 pub use fabric::{Fabric, FabricSettings, FabricStatus, ProviderSink};
+pub use region::VerbsRegion;
