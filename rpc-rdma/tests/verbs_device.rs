@@ -1,7 +1,7 @@
 //! The verbs provider against a real device: connect, messages, RDMA Write and Read, faults, removal.
 //!
 //! Without an RDMA device every test says so and passes. Soft-RoCE is enough; the address to use is that of the
-//! first device's IPv4 GID. Removal needs root and a soft-RoCE device over the network device named in
+//! first device's IPv4 GID, or the one in `AQUEDUCT_TEST_RDMA_ADDRESS` (iWARP has no such GID). Removal needs root and a soft-RoCE device over the network device named in
 //! `AQUEDUCT_TEST_RXE_NETDEV`: `rdma link del rxe0` and back.
 
 #![cfg(feature = "rdma")]
@@ -38,6 +38,9 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The address of the first device, or `None` with a word about it.
 fn device_address() -> Option<std::net::IpAddr> {
+    if let Ok(text) = std::env::var("AQUEDUCT_TEST_RDMA_ADDRESS") {
+        return Some(text.parse().expect("an IP address"));
+    }
     let found = std::fs::read_dir("/sys/class/infiniband").ok().and_then(|devices| {
         devices.flatten().find_map(|device| {
             let gids = std::fs::read_dir(device.path().join("ports/1/gids")).ok()?;

@@ -19,6 +19,7 @@ use buffers::Lease;
 
 use super::{
     chain::{self, Place},
+    cm_sys::KernelQpAttr,
     device::Device,
     mailbox::{ConnectionHandle, IncomingRequest, Mailbox, Note},
     queue::{Completion, CompletionQueue, Opcode, QueuePair, SendRequest},
@@ -52,8 +53,8 @@ struct Connection {
 
 #[derive(Debug)]
 struct Attributes {
-    rtr: super::cm_sys::KernelQpAttr,
-    rts: super::cm_sys::KernelQpAttr,
+    rtr: KernelQpAttr,
+    rts: KernelQpAttr,
 }
 
 #[derive(Debug)]
@@ -132,23 +133,29 @@ impl LaneProvider {
         Ok(())
     }
 
+    /// A queue pair in the state INIT, with room for its completions.
     fn make_queue_pair(
         &mut self,
         number: u64,
-        depths: QpDepths,
-        init: &super::cm_sys::KernelQpAttr,
-    ) -> Result<QueuePair, WireError> {
-        let QpDepths { send_requests, receives } = depths;
+        wanted: QpDepths,
+        init: &KernelQpAttr,
+    ) -> Result<(QueuePair, QpDepths), WireError> {
+        let QpDepths { send_requests, receives } = wanted;
         let device = self.device.clone();
         let mut qp =
             QueuePair::new(device, &self.cq, number, send_requests, receives, INLINE_BYTES)
                 .map_err(system("create a queue pair"))?;
+        let (send_requests, receives) = qp.depths();
+        let depths = QpDepths { send_requests, receives };
         // Nothing of ours may be read or written by the peer on its own.
-        if let Err(error) = qp.initialise(init, 0) {
-            discard(qp);
-            return Err(system("initialise the queue pair")(error));
+        let initialised = qp.initialise(init, 0).map_err(system("initialise the queue pair"));
+        match initialised.and_then(|()| self.reserve_completions(reserved_for(&depths))) {
+            Ok(()) => Ok((qp, depths)),
+            Err(error) => {
+                discard(qp);
+                Err(error)
+            }
         }
-        Ok(qp)
     }
 
     /// Hand `chain` to the device. What it owns is in the slot `owner` of the chain.
@@ -279,17 +286,16 @@ impl Provider for LaneProvider {
     }
 
     fn prepare(&mut self, request: u64, depths: QpDepths) -> Result<(QpId, QpDepths), WireError> {
-        let init = self.requests.get(&request).ok_or(WireError::Unknown)?.incoming.init;
-        let qp = self.make_queue_pair(request, depths, &init)?;
-        let (send_requests, receives) = qp.depths();
-        let depths = QpDepths { send_requests, receives };
-        if let Err(error) = self.reserve_completions(reserved_for(&depths)) {
-            discard(qp);
-            return Err(error);
-        }
-        let Some(Waiting { incoming, .. }) = self.requests.remove(&request) else {
-            return Err(WireError::Unknown);
+        let waiting = self.requests.remove(&request).ok_or(WireError::Unknown)?;
+        let (qp, depths) = match self.make_queue_pair(request, depths, &waiting.incoming.init) {
+            Ok(made) => made,
+            Err(error) => {
+                // Still there to be rejected.
+                self.requests.insert(request, waiting);
+                return Err(error);
+            }
         };
+        let incoming = *waiting.incoming;
         let connection = Connection {
             qp: Some(qp),
             handle: incoming.connection,

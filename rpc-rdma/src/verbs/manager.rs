@@ -33,6 +33,10 @@ const BACKLOG: u32 = 256;
 /// How often devices and listeners are looked after.
 const ROUND: Duration = Duration::from_secs(1);
 
+/// Connections and requests at a time, over all lanes; beyond it requests are refused before anything is
+/// allocated for them. The lanes' own limits are lower.
+const KNOWN_MAX: usize = 16_384;
+
 /// A device that could not be opened is tried again after this time.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -207,7 +211,7 @@ impl Manager {
             self.take_orders();
             self.take_async_events();
             self.take_cm_events();
-            if !self.stopping && self.looked_at.elapsed() >= ROUND {
+            if self.looked_at.elapsed() >= ROUND {
                 self.look_after();
             }
         }
@@ -247,6 +251,9 @@ impl Manager {
                 self.lose(&name, "it was removed");
             }
         }
+        if self.stopping {
+            return;
+        }
         let retry = self.failed_at.is_some_and(|at| at.elapsed() >= RETRY);
         let deaf = self.listeners.iter().any(|listener| listener.id.is_none());
         if changed || retry || deaf || self.cm.is_none() {
@@ -261,6 +268,8 @@ impl Manager {
             return;
         };
         let served = self.served.swap_remove(at);
+        // It may have failed without going away; then it is opened again.
+        self.failed_at = Some(Instant::now());
         tracing::warn!(device = served.text, "RDMA device lost: {why}");
         for mailbox in &served.lanes {
             // A lane that has dropped its provider already needs no telling.
@@ -420,6 +429,9 @@ impl Manager {
 
     fn try_request(&mut self, seen: &CmEvent) -> io::Result<()> {
         let cm = self.cm.as_ref().ok_or_else(|| io::Error::other("no connection manager"))?;
+        if self.known.len() >= KNOWN_MAX {
+            return Err(io::Error::other("too many RDMA connections"));
+        }
         let binding = cm.binding(seen.id)?;
         let unknown = || io::Error::other("the request has no addresses");
         let peer = binding.peer.ok_or_else(unknown)?;
