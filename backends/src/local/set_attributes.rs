@@ -10,7 +10,7 @@ use rustix::{
 };
 
 use crate::{
-    attr::{Around, Attributes, Changes, SetTime, Timestamp},
+    attr::{Around, Attributes, Changes, FileKind, SetTime, Timestamp},
     blocking::creds,
     error::{BackendError, ErrorKind},
     identity::Identity,
@@ -81,7 +81,10 @@ impl LocalBackend {
         if changes.uid.is_some() || changes.gid.is_some() {
             as_caller(who, "fchownat", || set_owners(file, changes.uid, changes.gid))?;
         }
-        if let Some(mode) = changes.mode {
+        // The mode of a symbolic link means nothing, and Linux cannot set it.
+        if let Some(mode) = changes.mode
+            && attr.kind != FileKind::Symlink
+        {
             as_caller(who, "fchmod", || set_mode(file, mode))?;
         }
         set_times(who, file, changes)
