@@ -130,6 +130,12 @@ pub fn require_link(
     allow(is_owner(who, target) || (plain && both), ErrorKind::NotOwner, step)
 }
 
+/// The part of `changes` that means something for this object: the mode of a symbolic link does not.
+pub fn meaningful(attr: &Attributes, changes: &Changes) -> Changes {
+    let mode = changes.mode.filter(|_| attr.kind != FileKind::Symlink);
+    Changes { mode, ..*changes }
+}
+
 /// Fail unless the caller may apply `changes` to an existing object.
 ///
 /// # Errors
@@ -197,7 +203,7 @@ pub fn access(who: &Identity, attr: &Attributes, asked: AccessMask) -> AccessMas
         if rights & WRITE != 0 {
             mask |= change;
         }
-        if rights & EXECUTE != 0 {
+        if rights & EXECUTE != 0 && attr.kind == FileKind::Regular {
             mask |= AccessMask::EXECUTE;
         }
     }

@@ -21,7 +21,7 @@ fn with_faults(inner: Arc<dyn Backend>, seed: u64, rules: &[&str]) -> Arc<FaultB
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn delays_change_nothing(steps in steps::run(), seed in any::<u64>()) {

@@ -71,7 +71,7 @@ fn created(completion: Completion) -> ObjectHandle {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn agrees_with_the_model(mut steps in steps::run()) {

@@ -103,7 +103,7 @@ impl Tree {
             Operation::Write { offset, data, stability, .. } => {
                 self.write(who, first, (offset, &data), stability)
             }
-            Operation::Commit { .. } => self.commit(first),
+            Operation::Commit { .. } => self.commit(who, first),
             Operation::Create { name, how, .. } => self.create(who, first, name, how),
             Operation::MakeDirectory { name, changes, .. } => {
                 self.make_directory(who, first, name, &changes)

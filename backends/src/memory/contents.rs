@@ -12,7 +12,7 @@ use super::{
     tree::{FILE_BYTES_MAX, Id, Tree},
 };
 use crate::{
-    attr::{Changes, FileKind, Timestamp},
+    attr::{Changes, Timestamp},
     error::{BackendError, ErrorKind},
     identity::Identity,
     op::{AccessMask, Outcome, Stability},
@@ -71,6 +71,7 @@ impl Tree {
             Self::require_size(size, step)?;
         }
         let mut attr = self.attributes(id, step)?;
+        let changes = &permission::meaningful(&attr, changes);
         permission::require_changes(who, &attr, changes, step)?;
 
         let now = self.now();
@@ -88,9 +89,7 @@ impl Tree {
             attr.uid = changes.uid.unwrap_or(attr.uid);
             attr.gid = changes.gid.unwrap_or(attr.gid);
         }
-        if let Some(mode) = changes.mode
-            && attr.kind != FileKind::Symlink
-        {
+        if let Some(mode) = changes.mode {
             attr.mode = permission::mode_after_chmod(who, attr.gid, mode);
         }
         let inode = self.get_mut(id, step)?;
@@ -197,8 +196,9 @@ impl Tree {
         fail(ErrorKind::NoSpace, step)
     }
 
-    pub(super) fn commit(&mut self, id: Id) -> Result<Outcome> {
+    pub(super) fn commit(&mut self, who: &Identity, id: Id) -> Result<Outcome> {
         self.require_regular(id, "commit")?;
+        permission::require_write(who, &self.attributes(id, "commit")?, "commit")?;
         self.commit_data(id)?;
         Ok(Outcome::Committed { verifier: self.verifier() })
     }

@@ -310,7 +310,8 @@ impl Tree {
         let step = "rename";
         require_name(from_name, step)?;
         require_name(&to_name, step)?;
-        self.search(who, from, step)?;
+        self.directory(from, step)?;
+        self.directory(to, step)?;
         self.search(who, to, step)?;
         let source = self.find(who, from, from_name, step)?;
         let target = self.search(who, to, step)?.get(&to_name);
@@ -375,16 +376,16 @@ impl Tree {
     ) -> Result<Outcome> {
         let step = "link";
         require_name(&name, step)?;
+        let attr = self.attributes(object, step)?;
+        if attr.kind == FileKind::Directory {
+            return fail(ErrorKind::IsDirectory, step);
+        }
         if self.search(who, directory, step)?.get(&name).is_some() {
             return fail(ErrorKind::Exists, step);
         }
-        let attr = self.attributes(object, step)?;
         permission::require_link(who, &attr, step)?;
         let parent = self.attributes(directory, step)?;
         permission::require(who, &parent, WRITE | EXECUTE, step)?;
-        if attr.kind == FileKind::Directory {
-            return fail(ErrorKind::NotOwner, step);
-        }
         if attr.links >= LINKS_MAX {
             return fail(ErrorKind::TooManyLinks, step);
         }

@@ -58,6 +58,7 @@ impl<F: NFSFileSystem + Send + Sync> Shared<F> {
                 return Err(BackendError::new(ErrorKind::TooLarge, step));
             }
         }
+        let changes = &permission::meaningful(attr, changes);
         permission::require_changes(who, attr, changes, step)?;
         let changes = Changes { mode: resulting_mode(who, attr, changes), ..*changes };
         let set = self.fs.setattr(attr.file_id, convert::set_attributes(&changes)).await;
@@ -88,7 +89,6 @@ fn resulting_mode(who: &Identity, attr: &Attributes, changes: &Changes) -> Optio
         after.gid = changes.gid.unwrap_or(after.gid);
     }
     match changes.mode {
-        Some(_) if attr.kind == FileKind::Symlink => None,
         Some(mode) => Some(permission::mode_after_chmod(who, after.gid, mode)),
         None => (after.mode != attr.mode).then_some(after.mode),
     }

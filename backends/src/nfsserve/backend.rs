@@ -260,7 +260,7 @@ impl<F: NFSFileSystem + Send + Sync> Shared<F> {
                 self.read(who, first, (offset, count), into).await
             }
             Operation::Write { offset, data, .. } => self.write(who, first, offset, &data).await,
-            Operation::Commit { .. } => self.commit(first).await,
+            Operation::Commit { .. } => self.commit(who, first).await,
             Operation::Create { name, how, .. } => self.create(who, first, &name, how).await,
             Operation::MakeDirectory { name, changes, .. } => {
                 self.make_directory(who, first, &name, &changes).await

@@ -79,8 +79,10 @@ impl<F: NFSFileSystem + Send + Sync> Shared<F> {
         Ok(Outcome::Written { count, stability, verifier: self.verifier })
     }
 
-    pub(super) async fn commit(&self, id: fileid3) -> Result<Outcome> {
-        require_regular(&self.attributes(id, "commit").await?, "commit")?;
+    pub(super) async fn commit(&self, who: &Identity, id: fileid3) -> Result<Outcome> {
+        let attr = self.attributes(id, "commit").await?;
+        require_regular(&attr, "commit")?;
+        permission::require_write(who, &attr, "commit")?;
         Ok(Outcome::Committed { verifier: self.verifier })
     }
 

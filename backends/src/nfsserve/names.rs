@@ -225,6 +225,9 @@ impl<F: NFSFileSystem + Send + Sync> Shared<F> {
     ) -> Result<Outcome> {
         let step = "rename";
         let _alone = self.names.lock().await;
+        if self.attributes(to, step).await?.kind != FileKind::Directory {
+            return fail(ErrorKind::NotDirectory, step);
+        }
         let from_attr = self.search(who, from, step).await?;
         let to_attr = self.search(who, to, step).await?;
         let source = self.existing(from, from_name, step).await?;

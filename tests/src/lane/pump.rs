@@ -51,7 +51,7 @@ impl Lane {
     pub fn attach_with(backend: Arc<dyn Backend>, pool: Arc<Pool>, ring: Option<LaneRing>) -> Self {
         let root = backend.root();
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        let blocking = Arc::new(BlockingPool);
+        let blocking = BlockingPool::start(2, 1024).expect("threads can be started");
         let resources = LaneResources { pool: pool.clone(), ring, blocking, waker };
         let backend = backend.attach(&resources).expect("the backend can be attached");
         Self { backend, root, pool, last_token: 0, under_way: HashSet::new(), finished: Vec::new() }
