@@ -264,13 +264,18 @@ impl Connection {
             State::Closing => {
                 self.backlog.clear();
                 self.shed(|_| false);
+                // Calls that were not handed over yet come again on the client's next connection.
+                self.actions.retain(|action| !matches!(action, Action::Deliver { .. }));
                 self.actions.push_back(Action::Disconnect);
                 self.check_flushed(now);
             }
             State::Closed => {
                 self.backlog.clear();
                 self.calls = CallTable::default();
-                self.actions.clear();
+                let last = |action: &Action| {
+                    matches!(action, Action::Remember { .. } | Action::Disconnect)
+                };
+                self.actions.retain(last);
                 self.actions.push_back(Action::Destroy);
             }
         }
@@ -303,5 +308,227 @@ impl Connection {
         if self.state == State::Closing && self.receives_posted == 0 && self.works_posted == 0 {
             self.step(now, Input::Flushed);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use buffers::Pool;
+
+    use super::*;
+    use crate::{rpc::reply, xdr::Rope};
+
+    struct Bench {
+        pool: Arc<Pool>,
+        conn: Connection,
+        now: Instant,
+        receives: Vec<Lease>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let pool = Pool::standalone(8 << 20);
+            let terms = Terms {
+                credits: 2,
+                receives: 3,
+                send_requests: 4,
+                reads_outstanding: 1,
+                send_bytes_max: 4096,
+                invalidate: false,
+            };
+            let now = Instant::now();
+            let arena = pool.arena().clone();
+            let conn = Connection::new(Settings::default(), terms, arena, Vec::new(), now);
+            let receives = (0..3).map(|_| pool.take(4096).unwrap()).collect();
+            Self { pool, conn, now, receives }
+        }
+
+        fn message(&mut self, bytes: &[u8]) {
+            let mut buffer = self.receives.pop().unwrap();
+            buffer[..bytes.len()].copy_from_slice(bytes);
+            let spare = self.pool.take(4096);
+            self.conn.received(self.now, buffer, bytes.len(), spare);
+        }
+
+        fn null(&mut self, xid: u32) {
+            let words = [xid, 1, 9, 0, 0, 0, 0, xid, 0, 2, 9, 9, 0, 0, 0, 0, 0];
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
+            self.message(&bytes);
+        }
+
+        fn actions(&mut self) -> Vec<Action> {
+            std::iter::from_fn(|| self.conn.poll_action()).collect()
+        }
+
+        /// Work, and the calls that are delivered.
+        fn delivered(&mut self) -> Vec<CallId> {
+            self.conn.work(self.now, 32);
+            let mut calls = Vec::new();
+            for action in self.actions() {
+                match action {
+                    Action::Deliver { call, .. } => calls.push(call),
+                    Action::Receive(lease) => self.receives.push(lease),
+                    other => panic!("unexpected {other:?}"),
+                }
+            }
+            calls
+        }
+
+        /// Answer a call up to the posted work.
+        fn post_reply(&mut self, call: CallId) {
+            self.conn.reply(call, Rope::inline(reply::success(1).finish().flatten()));
+            let Some(Action::NeedLease { call, bytes }) = self.conn.poll_action() else {
+                panic!("a reply needs a buffer")
+            };
+            let lease = self.pool.take(bytes).unwrap();
+            self.conn.lease(self.now, call, lease);
+            assert!(matches!(self.actions().as_slice(), [Action::Post(..)]));
+        }
+
+        fn wait(&mut self, seconds: u64) {
+            self.now += Duration::from_secs(seconds);
+            self.conn.tick(self.now);
+        }
+    }
+
+    #[test]
+    fn messages_before_the_handshake_is_complete_wait() {
+        let mut bench = Bench::new();
+        bench.null(1);
+        assert!(bench.delivered().is_empty());
+        bench.conn.established(bench.now);
+        assert_eq!(bench.delivered().len(), 1);
+    }
+
+    #[test]
+    fn handshake_timer() {
+        let mut bench = Bench::new();
+        bench.wait(29);
+        assert_eq!(bench.conn.state(), State::Handshaking);
+        bench.wait(1);
+        assert_eq!(bench.conn.state(), State::Closing);
+        assert_eq!(bench.conn.close_reason(), Some(CloseReason::HandshakeTimeout));
+        assert!(matches!(bench.actions().as_slice(), [Action::Disconnect]));
+    }
+
+    #[test]
+    fn posted_work_is_watched() {
+        let mut bench = Bench::new();
+        bench.conn.established(bench.now);
+        bench.null(1);
+        let [call] = bench.delivered()[..] else { panic!("one call") };
+        bench.wait(300);
+        assert_eq!(bench.conn.state(), State::Ready, "programs may take their time");
+        bench.post_reply(call);
+        bench.wait(29);
+        assert_eq!(bench.conn.state(), State::Ready);
+        bench.wait(1);
+        assert_eq!(bench.conn.close_reason(), Some(CloseReason::WorkTimeout));
+    }
+
+    #[test]
+    fn idle_connections_close_in_the_end() {
+        let mut bench = Bench::new();
+        bench.conn.established(bench.now);
+        bench.wait(899);
+        assert_eq!(bench.conn.state(), State::Ready);
+        bench.wait(1);
+        assert_eq!(bench.conn.close_reason(), Some(CloseReason::Idle));
+    }
+
+    #[test]
+    fn draining_waits_for_calls_that_are_executed() {
+        let mut bench = Bench::new();
+        bench.conn.established(bench.now);
+        bench.null(1);
+        let [call] = bench.delivered()[..] else { panic!("one call") };
+        bench.conn.drain(bench.now);
+        bench.null(2);
+        assert!(bench.delivered().is_empty());
+        bench.post_reply(call);
+        assert_eq!(bench.conn.state(), State::Draining);
+        bench.conn.replied(bench.now, call, Ok(()));
+        assert_eq!(bench.conn.state(), State::Closing);
+    }
+
+    #[test]
+    fn draining_has_an_end() {
+        let mut bench = Bench::new();
+        bench.conn.established(bench.now);
+        bench.null(1);
+        assert_eq!(bench.delivered().len(), 1);
+        bench.conn.drain(bench.now);
+        bench.wait(30);
+        assert_eq!(bench.conn.state(), State::Closing);
+    }
+
+    #[test]
+    fn closing_waits_for_everything_posted_or_the_deadline() {
+        let mut bench = Bench::new();
+        bench.conn.established(bench.now);
+        bench.null(1);
+        let [call] = bench.delivered()[..] else { panic!("one call") };
+        bench.post_reply(call);
+        bench.conn.disconnected(bench.now);
+        assert!(matches!(bench.actions().as_slice(), [Action::Disconnect]));
+        for _ in 0..3 {
+            bench.conn.receive_failed(bench.now, WireFault::Flushed);
+            assert_eq!(bench.conn.state(), State::Closing);
+        }
+        bench.conn.replied(bench.now, call, Err(WireFault::Flushed));
+        assert_eq!(bench.conn.state(), State::Closed);
+        assert!(matches!(bench.actions().as_slice(), [Action::Destroy]));
+
+        let mut bench = Bench::new();
+        bench.conn.disconnected(bench.now);
+        bench.wait(10);
+        assert_eq!(bench.conn.state(), State::Closed);
+        assert!(matches!(bench.actions().as_slice(), [Action::Disconnect, Action::Destroy]));
+    }
+
+    #[test]
+    fn the_call_that_broke_the_connection_is_remembered_even_when_all_comes_back_at_once() {
+        let mut bench = Bench::new();
+        bench.conn.established(bench.now);
+        bench.null(77);
+        let [call] = bench.delivered()[..] else { panic!("one call") };
+        bench.post_reply(call);
+        bench.conn.replied(bench.now, call, Err(WireFault::RemoteAccess));
+        (0..3).for_each(|_| bench.conn.receive_failed(bench.now, WireFault::Flushed));
+        let actions = bench.actions();
+        let expected = matches!(
+            actions.as_slice(),
+            [Action::Remember { xid: 77 }, Action::Disconnect, Action::Destroy]
+        );
+        assert!(expected, "{actions:?}");
+    }
+
+    #[test]
+    fn a_message_without_a_spare_buffer_is_copied_and_the_receive_posted_again() {
+        let mut bench = Bench::new();
+        bench.conn.established(bench.now);
+        let held: Vec<Lease> = std::iter::from_fn(|| bench.pool.take(4096)).collect();
+        bench.null(1);
+        assert_eq!(bench.delivered().len(), 1);
+        assert_eq!(bench.receives.len(), 3);
+        drop(held);
+    }
+
+    #[test]
+    fn late_and_double_answers_are_ignored() {
+        let mut bench = Bench::new();
+        bench.conn.established(bench.now);
+        bench.null(1);
+        let [call] = bench.delivered()[..] else { panic!("one call") };
+        bench.post_reply(call);
+        bench.conn.reply(call, Rope::inline(vec![0; 24]));
+        bench.conn.abandon(call);
+        assert!(bench.actions().is_empty());
+        bench.conn.replied(bench.now, call, Ok(()));
+        bench.conn.reply(call, Rope::inline(vec![0; 24]));
+        assert!(bench.actions().is_empty());
     }
 }

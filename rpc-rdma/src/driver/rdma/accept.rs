@@ -10,10 +10,10 @@ use super::{
     side::RdmaSide,
 };
 use crate::{
-    conn::{Connection, Terms},
+    conn::{CloseReason, Connection, Terms},
     credit::Depths,
     header::PrivateData,
-    wire::{ConnectRequest, QpDepths, QpId, WireLimits},
+    wire::{ConnectRequest, QpDepths, QpId, WireError, WireLimits},
 };
 
 /// Why a request was turned down.
@@ -120,20 +120,19 @@ impl RdmaSide {
             send_bytes: self.settings.inline(),
             receive_bytes: self.settings.inline(),
         };
-        let posted: Result<(), _> =
-            receives.into_iter().try_for_each(|lease| device.provider.post_receive(qp, lease));
-        let accepted =
-            posted.and_then(|()| device.provider.accept(qp, &ours.encode(), reads as u8));
-        if let Err(error) = accepted {
-            tracing::warn!(peer = %request.peer, "RDMA connection failed: {error}");
-            self.stats.rejected += 1;
-            device.provider.destroy(qp);
-            return;
-        }
+        let mut posted = 0;
+        let outcome = receives
+            .into_iter()
+            .try_for_each(|lease| {
+                device.provider.post_receive(qp, lease)?;
+                posted += 1;
+                Ok(())
+            })
+            .and_then(|()| device.provider.accept(qp, &ours.encode(), reads as u8));
         let theirs = PrivateData::find(&request.private_data).unwrap_or_default();
         let terms = Terms {
             credits: depths.credits,
-            receives: depths.receives,
+            receives: posted,
             send_requests: depths.send_requests,
             reads_outstanding: reads,
             send_bytes_max: ours.send_bytes.min(theirs.receive_bytes),
@@ -141,20 +140,38 @@ impl RdmaSide {
                 && limits.send_with_invalidate
                 && !device.invalidate_refused,
         };
-        self.enter(device_index, qp, request, terms);
+        self.enter(device_index, qp, request, terms, outcome);
     }
 
-    /// Enter an accepted connection.
-    fn enter(&mut self, device: usize, qp: QpId, request: &ConnectRequest, terms: Terms) {
+    /// Enter a connection. One that could not be accepted goes through the same ordered end as any other.
+    fn enter(
+        &mut self,
+        device: usize,
+        qp: QpId,
+        request: &ConnectRequest,
+        terms: Terms,
+        outcome: Result<(), WireError>,
+    ) {
         let poisoned = self.poison.of(self.now, request.peer.ip());
         let arena = self.pool.arena().clone();
-        let conn = Connection::new(self.settings.connection, terms, arena, poisoned, self.now);
+        let mut conn = Connection::new(self.settings.connection, terms, arena, poisoned, self.now);
+        match outcome {
+            Ok(()) => {
+                self.stats.accepted += 1;
+                tracing::info!(peer = %request.peer, ?terms, "RDMA connection accepted");
+            }
+            Err(error) => {
+                self.stats.rejected += 1;
+                tracing::warn!(peer = %request.peer, "RDMA connection failed: {error}");
+                conn.close(self.now, CloseReason::Refused);
+            }
+        }
         let link = Link { device, qp, peer: request.peer, conn, listed: false };
+        // There is room: it was checked when the request came in.
         let Some(key) = self.links.insert(link) else { return };
         if let Some(Some(device)) = self.devices.get_mut(device) {
             device.by_qp.insert(qp, key);
         }
-        self.stats.accepted += 1;
-        tracing::info!(peer = %request.peer, ?terms, "RDMA connection accepted");
+        self.list(key);
     }
 }

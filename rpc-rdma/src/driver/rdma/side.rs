@@ -306,7 +306,7 @@ impl RdmaSide {
     }
 
     /// Note that a connection has something to do.
-    fn list(&mut self, key: LinkKey) {
+    pub(super) fn list(&mut self, key: LinkKey) {
         if let Some(link) = self.links.get_mut(key)
             && !mem::replace(&mut link.listed, true)
         {
