@@ -80,7 +80,7 @@ pub fn body_offsets(chunks: &[ReadChunk], body_bytes: usize) -> Result<Vec<usize
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
 

@@ -56,6 +56,9 @@ struct Placed {
     registered: bool,
 }
 
+/// What is placed, the message, and the write list with the lengths used.
+type Assigned = (Vec<Placed>, Vec<Part>, Vec<WriteChunk>);
+
 /// What a call offered for its reply.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer<'a> {
@@ -203,7 +206,7 @@ fn assign(
     offered: &ChunkLists,
     arena: &Arena,
     writes_left: &mut usize,
-) -> Result<(Vec<Placed>, Vec<Part>, Vec<WriteChunk>), Misfit> {
+) -> Result<Assigned, Misfit> {
     let mut returned: Vec<WriteChunk> = offered.write.iter().map(WriteChunk::unused).collect();
     let mut chunks = offered.write.iter().enumerate();
     let mut placed = Vec::new();
@@ -465,9 +468,9 @@ mod tests {
     fn a_peer_with_a_1024_byte_threshold_gets_no_longer_send() {
         let pool = Pool::standalone(16 << 20);
         let terms = Terms { send_bytes_max: 1024, ..terms() };
-        let reply = read_reply(payload(&pool, 956));
+        let reply = read_reply(payload(&pool, 952));
         assert_eq!(send(&reply, &ChunkLists::default(), &terms, &pool).unwrap().1.len(), 1024);
-        let reply = read_reply(payload(&pool, 957));
+        let reply = read_reply(payload(&pool, 953));
         let misfit = send(&reply, &ChunkLists::default(), &terms, &pool).unwrap_err();
         assert_eq!(misfit, Misfit::Message);
     }

@@ -123,7 +123,7 @@ pub(super) fn fixed(reader: &mut Reader<'_>) -> Result<[u32; 4], WireError> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use proptest::prelude::*;
 
