@@ -69,6 +69,7 @@ fn code(bytes: usize) -> u8 {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing)]
 mod tests {
     use proptest::prelude::*;
 
