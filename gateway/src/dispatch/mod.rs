@@ -10,7 +10,7 @@
 //! * [`inbox`]: replies from other lanes
 //! * [`bulk`]: where the payload of an incoming call begins
 //! * [`shared`]: what all lanes share
-//! * [`metrics`]: counters
+//! * [`metrics`]: what has happened so far
 
 pub mod admission;
 pub mod attachments;
@@ -28,3 +28,6 @@ pub use metrics::Metrics;
 pub use reply_cache::ReplyCache;
 pub use service::LaneService;
 pub use shared::{Limits, Shared};
+
+#[cfg(test)]
+mod tests;

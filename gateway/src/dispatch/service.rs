@@ -477,12 +477,7 @@ impl Service for LaneService {
 
     fn finished(&mut self, out: &mut Vec<(Ticket, Rope)>) {
         self.follow_exports();
-        let mut completions = std::mem::take(&mut self.completions);
-        self.attachments.completions(&mut completions);
-        for completion in completions.drain(..) {
-            out.extend(self.advance(completion));
-        }
-        self.completions = completions;
+        // First those who wait for memory: what they ask may finish in this very turn.
         while let Some((waiting, lease)) = self.starved.serve() {
             let Some(ticket) = self.calls.get(waiting.token).map(|call| call.ticket) else {
                 continue;
@@ -491,6 +486,12 @@ impl Service for LaneService {
                 out.push((ticket, rope));
             }
         }
+        let mut completions = std::mem::take(&mut self.completions);
+        self.attachments.completions(&mut completions);
+        for completion in completions.drain(..) {
+            out.extend(self.advance(completion));
+        }
+        self.completions = completions;
         self.inbox.take(out);
     }
 

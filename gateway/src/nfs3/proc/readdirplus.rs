@@ -1,6 +1,9 @@
 //! Procedure 17, READDIRPLUS: names with attributes and handles (RFC 1813 section 3.3.17).
 
-use backends::{Operation, op::ReadDirectory};
+use backends::{
+    Operation,
+    op::{NAME_BYTES_MAX, ReadDirectory},
+};
 use rpc_rdma::xdr::{Reader, WireError, pad_bytes};
 
 use super::{
@@ -11,6 +14,9 @@ use crate::nfs3::{
     Done, Plan, Reply, Scope, Status,
     types::{LISTING_ENTRIES_MAX, POST_OP_ATTR_BYTES, RawHandle},
 };
+
+/// What the longest name takes, in bytes.
+const NAME_BYTES_MIN: usize = ENTRY_BYTES_MIN + NAME_BYTES_MAX;
 
 /// `READDIRPLUS3args`.
 #[derive(Debug)]
@@ -43,6 +49,9 @@ impl Procedure for Args {
         let room = listing::entry_bytes(self.count, scope).ok_or(Status::TooSmall)?;
         let name_bytes = (self.name_bytes > 0).then_some(self.name_bytes as usize);
         self.cut = Some(Cut { entry_bytes: room, name_bytes, plus: true });
+        // The first name is never refused for the hint, so the backend must not refuse it either.
+        let names =
+            name_bytes.map_or(room, |bytes| bytes.clamp(NAME_BYTES_MIN, room.max(NAME_BYTES_MIN)));
         let handle_bytes = self.directory.as_bytes().len();
         let entry_bytes =
             ENTRY_BYTES_MIN + POST_OP_ATTR_BYTES + 8 + handle_bytes + pad_bytes(handle_bytes);
@@ -51,7 +60,7 @@ impl Procedure for Args {
             directory: scope.object,
             cookie: self.cookie,
             plus: true,
-            name_bytes_max: u32::try_from(name_bytes.unwrap_or(room).min(room)).unwrap_or(u32::MAX),
+            name_bytes_max: u32::try_from(names).unwrap_or(u32::MAX),
             entries_max: entries.clamp(1, LISTING_ENTRIES_MAX),
         })))
     }

@@ -1,0 +1,10 @@
+//! The programs of a lane, driven with the bytes of calls over the memory backend.
+
+mod driver;
+mod flows;
+mod golden;
+mod hostile;
+mod listings;
+mod policy;
+mod replays;
+mod starvation;
