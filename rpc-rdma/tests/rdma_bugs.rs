@@ -522,3 +522,36 @@ fn step(rig: &mut Rig, clients: &mut Vec<Client>, random: &mut impl FnMut(u64) -
         _ => {}
     }
 }
+
+#[test]
+fn bug_4_a_kept_reply_goes_out_again_with_the_chunks_of_the_new_connection() {
+    let mut rig = Rig::default();
+    let kept = {
+        let mut out = rpc_rdma::rpc::reply::success(XID);
+        out.payload(pattern(7001).into());
+        out.finish()
+    };
+    // First inline into a Reply chunk, then, on another connection, into a Write chunk.
+    for direct in [false, true] {
+        let mut client = rig.connect();
+        let target = client.target(9000);
+        let offered = segments(&target, 4000);
+        let lists = if direct { write_list(offered) } else { reply_chunk(offered) };
+        client.send(&inline(XID, lists, &call(XID, HOLD, |_| {})));
+        rig.run();
+        for ticket in std::mem::take(&mut rig.held) {
+            rig.side.reply(ticket, kept.clone());
+        }
+        rig.side.flush();
+        let answer = client.answer(&mut rig);
+        if direct {
+            assert_eq!(contents(&target, 7001), pattern(7001));
+            assert_eq!(answer.body.len(), kept.head.len());
+        } else {
+            assert_eq!(contents(&target, kept.len()), kept.flatten());
+            assert!(answer.body.is_empty());
+        }
+        assert_eq!(answer.invalidated, Some(target.rkey()));
+    }
+    rig.assert_clean();
+}

@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// Limits of one lane.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct RdmaSettings {
     /// Longest inline message in both directions, in bytes; a multiple of 1024.
     pub inline_bytes: usize,

@@ -318,13 +318,15 @@ impl RdmaSide {
     fn work(&mut self) -> usize {
         let now = self.now;
         let mut more = Vec::new();
-        for key in self.listed.clone() {
+        let listed = mem::take(&mut self.listed);
+        for &key in &listed {
             if let Some(link) = self.links.get_mut(key)
                 && link.conn.work(now, MESSAGES_PER_TURN)
             {
                 more.push(key);
             }
         }
+        self.listed = listed;
         self.settle();
         more.iter().for_each(|&key| self.list(key));
         more.len()
