@@ -13,7 +13,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -32,7 +32,7 @@ use crate::{
 use super::{
     attr::{Stat, stat},
     directory_locks::DirectoryLocks,
-    file_cache::FileCache,
+    file_cache::{FileCache, Unused},
     handle::{Parsed, Substitute, pack_native, pack_substitute, parse},
     lane::LocalLane,
     open_file::OpenFile,
@@ -42,7 +42,7 @@ use super::{
     verifier::Verifier,
 };
 
-/// How long a removed file stays open for those who still read it, if nobody uses it.
+/// How long a removed file that nobody uses stays open for those who may still read it.
 const UNLINKED_KEPT: Duration = Duration::from_secs(10);
 
 /// How handles are made and resolved.
@@ -52,6 +52,15 @@ enum Scheme {
     Native,
     /// Inode numbers and remembered names.
     Substitute(Paths),
+}
+
+/// What is left to do with objects, on a thread that may block.
+#[derive(Debug, Default)]
+pub struct Chores {
+    /// To be closed: dropping the last descriptor of a large removed file frees its space.
+    close: Vec<Arc<OpenFile>>,
+    /// With unwritten data, and in the way of others: to be made stable and closed.
+    settle: Vec<Arc<OpenFile>>,
 }
 
 /// Attributes around the one or two objects of an operation.
@@ -76,7 +85,9 @@ pub struct LocalBackend {
     pub(super) dont_cache_works: AtomicBool,
     pub(super) direct_missing_logged: AtomicBool,
     pub(super) fail_next_sync: AtomicBool,
+    commit_syncs: AtomicU64,
     unlinked: Mutex<VecDeque<(Instant, ObjectHandle)>>,
+    chores: Mutex<Chores>,
     links_max: u32,
     scheme: Scheme,
 }
@@ -125,7 +136,9 @@ impl LocalBackend {
             dont_cache_works: AtomicBool::new(true),
             direct_missing_logged: AtomicBool::new(false),
             fail_next_sync: AtomicBool::new(false),
+            commit_syncs: AtomicU64::new(0),
             unlinked: Mutex::default(),
+            chores: Mutex::default(),
             scheme,
         }))
     }
@@ -183,6 +196,17 @@ impl LocalBackend {
         inserted.file
     }
 
+    /// Hold an object open without blocking: what has to give way is left to [`Self::do_chores`].
+    fn hold_at_once(&self, file: OpenFile) -> Arc<OpenFile> {
+        let inserted = self.cache.insert(Arc::new(file));
+        if !inserted.gone.is_empty() || inserted.dirty.is_some() {
+            let mut chores = self.chores.lock().unwrap_or_else(PoisonError::into_inner);
+            chores.close.extend(inserted.gone);
+            chores.settle.extend(inserted.dirty);
+        }
+        inserted.file
+    }
+
     /// Make a file's data stable so that it can be closed.
     fn settle(&self, file: &Arc<OpenFile>) {
         file.set_dirty(false);
@@ -211,7 +235,7 @@ impl LocalBackend {
             return Ok((file, about));
         }
         let file = OpenFile::new(handle, fd, &about);
-        let file = if may_block { self.hold(file) } else { self.cache.insert(Arc::new(file)).file };
+        let file = if may_block { self.hold(file) } else { self.hold_at_once(file) };
         Ok((file, about))
     }
 
@@ -256,17 +280,36 @@ impl LocalBackend {
         unlinked.push_back((Instant::now(), handle));
     }
 
-    /// Objects whose time has come after their last name was removed. Dropping one may block: closing a
-    /// large removed file frees its space.
-    pub(super) fn expired(&self) -> Vec<Arc<OpenFile>> {
+    /// What waits for [`Self::do_chores`]: also removed files whose time has come. Never blocks.
+    pub(super) fn chores(&self) -> Option<Chores> {
+        let mut chores =
+            std::mem::take(&mut *self.chores.lock().unwrap_or_else(PoisonError::into_inner));
         let mut unlinked = self.unlinked.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut gone = Vec::new();
         while unlinked.front().is_some_and(|(since, _)| since.elapsed() >= UNLINKED_KEPT) {
             let Some((_, handle)) = unlinked.pop_front() else { break };
-            // Its data is going away with it: nothing of it has to become stable.
-            gone.extend(self.cache.remove(&handle));
+            match self.cache.remove_unused(&handle) {
+                Unused::InUse => unlinked.push_back((Instant::now(), handle)),
+                // Its data goes with it: nothing of it has to become stable.
+                Unused::Gone(file) => chores.close.extend(file),
+            }
         }
-        gone
+        (!chores.close.is_empty() || !chores.settle.is_empty()).then_some(chores)
+    }
+
+    /// Close and settle. May block.
+    pub(super) fn do_chores(&self, chores: Chores) {
+        drop(chores.close);
+        chores.settle.iter().for_each(|file| self.settle(file));
+    }
+
+    /// A sync for COMMITs begins.
+    pub(super) fn count_commit_sync(&self) {
+        self.commit_syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many syncs COMMITs have cost so far: fewer than there were COMMITs when they came together.
+    pub fn commit_syncs(&self) -> u64 {
+        self.commit_syncs.load(Ordering::Relaxed)
     }
 
     /// What clients compare to see foreign changes; `None` where programs on this machine interfere.

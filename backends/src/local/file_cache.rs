@@ -10,10 +10,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use crate::handle::ObjectHandle;
@@ -40,7 +37,15 @@ pub struct FileCache {
     shards: Vec<Mutex<Shard>>,
     hasher: RandomState,
     shard_max: usize,
-    removed: AtomicU64,
+}
+
+/// What became of [`FileCache::remove_unused`].
+#[derive(Debug)]
+pub enum Unused {
+    /// It was asked for meanwhile and stays.
+    InUse,
+    /// It is not in the table any more.
+    Gone(Option<Arc<OpenFile>>),
 }
 
 /// What an insertion leaves to do.
@@ -61,7 +66,6 @@ impl FileCache {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             shard_max: files_max.max(64).div_ceil(SHARDS),
-            removed: AtomicU64::new(0),
         }
     }
 
@@ -89,7 +93,6 @@ impl FileCache {
         shard.clock.push_back(file.handle);
         shard.places.insert(file.handle, Place { file: file.clone(), used: true });
         drop(shard);
-        self.removed.fetch_add(gone.len() as u64, Ordering::Relaxed);
         Inserted { file, dirty, gone }
     }
 
@@ -98,7 +101,6 @@ impl FileCache {
         let mut shard = self.shard(handle);
         let place = shard.places.remove(handle)?;
         shard.clock.retain(|known| known != handle);
-        self.removed.fetch_add(1, Ordering::Relaxed);
         Some(place.file)
     }
 
@@ -111,22 +113,28 @@ impl FileCache {
         if idle {
             shard.places.remove(&file.handle);
             shard.clock.retain(|known| *known != file.handle);
-            self.removed.fetch_add(1, Ordering::Relaxed);
         }
         idle
     }
 
+    /// Forget an object that has not been asked for since this was called last.
+    pub fn remove_unused(&self, handle: &ObjectHandle) -> Unused {
+        let mut shard = self.shard(handle);
+        let Some(place) = shard.places.get_mut(handle) else { return Unused::Gone(None) };
+        if std::mem::take(&mut place.used) {
+            return Unused::InUse;
+        }
+        shard.clock.retain(|known| known != handle);
+        Unused::Gone(shard.places.remove(handle).map(|place| place.file))
+    }
+
     /// Objects held open.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         let lock = |shard: &Mutex<Shard>| {
             shard.lock().unwrap_or_else(PoisonError::into_inner).places.len()
         };
         self.shards.iter().map(lock).sum()
-    }
-
-    /// How many objects have left the table since it was made.
-    pub fn removed(&self) -> u64 {
-        self.removed.load(Ordering::Relaxed)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
 use super::{backend::Arounds, open_file::OpenFile};
 
 /// One message.
+#[allow(clippy::large_enum_variant)] // moved once; a box would cost an allocation for each
 #[derive(Debug)]
 pub enum Message {
     /// An operation is done.

@@ -51,7 +51,7 @@ pub struct LocalLane {
     next_tag: u64,
     waiting: VecDeque<Job>,
     io_done: Vec<IoDone>,
-    /// A thread is closing removed files.
+    /// A thread is closing files.
     closing: Arc<AtomicBool>,
 }
 
@@ -98,6 +98,7 @@ impl LocalLane {
     }
 
     /// Do what can be done at once, or give the request back.
+    #[allow(clippy::result_large_err)] // not an error: the request goes on another way
     fn at_once(&mut self, request: Request) -> Result<Completion, Request> {
         let Some(file) = subject(&request.operation).and_then(|handle| self.backend.held(&handle))
         else {
@@ -113,7 +114,7 @@ impl LocalLane {
             Operation::Lookup { name, .. } if &name[..] != b".." => {
                 let found = backend.lookup(who, &file, name, true, &mut around);
                 match found {
-                    Err(error) if error.kind == ErrorKind::Later => return Err(request),
+                    Err(error) if would_block(&error) => return Err(request),
                     found => found,
                 }
             }
@@ -254,6 +255,7 @@ impl LocalLane {
             tracing::error!(error = %not_prepared(), "a file is not open for its COMMIT");
             return;
         };
+        self.backend.count_commit_sync();
         self.transfers.insert(tag, Transfer::Sync(batch));
         // Attributes that matter for finding the data are part of a data sync.
         let kind = IoKind::Sync { data_only: true };
@@ -296,22 +298,26 @@ impl LocalLane {
         out.extend(self.take(tag, step));
     }
 
-    /// Close files whose last name is gone, where it may block.
-    fn close_expired(&mut self) {
+    /// Close what has to be closed, where it may block.
+    fn see_to_chores(&mut self) {
         if self.closing.load(Ordering::Relaxed) {
             return;
         }
-        let expired = self.backend.expired();
-        if expired.is_empty() {
-            return;
-        }
-        let closing = self.closing.clone();
+        let Some(chores) = self.backend.chores() else { return };
+        let (backend, closing) = (self.backend.clone(), self.closing.clone());
         closing.store(true, Ordering::Relaxed);
         self.queue(Box::new(move || {
-            drop(expired);
+            backend.do_chores(chores);
             closing.store(false, Ordering::Relaxed);
         }));
     }
+}
+
+/// Whether a lookup of cached names has to be done again on a thread. (Kernels before 5.12 do not know the
+/// flag for it and answer EINVAL.)
+fn would_block(error: &BackendError) -> bool {
+    error.kind == ErrorKind::Later
+        || (error.operation == "openat2" && error.kind == ErrorKind::Invalid)
 }
 
 impl LaneBackend for LocalLane {
@@ -362,7 +368,7 @@ impl LaneBackend for LocalLane {
 
     fn flush(&mut self) {
         self.drain_waiting();
-        self.close_expired();
+        self.see_to_chores();
         if let Some(ring) = &self.ring {
             ring.ring().submit();
         }

@@ -38,6 +38,7 @@ pub enum Transfer {
 }
 
 /// What follows a step.
+#[allow(clippy::large_enum_variant)] // moved once; a box would cost an allocation for each
 #[derive(Debug)]
 pub enum Step {
     /// Move this next.

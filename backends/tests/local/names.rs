@@ -134,10 +134,10 @@ fn a_new_file_gets_times_and_size() {
     let mut lane = TestLane::buffered(root.path());
     let (who, directory) = (lane.who.clone(), lane.root());
     let time = Timestamp { seconds: 5, nanos: 6 };
-    let changes = Changes { size: Some(77), modified: SetTime::To(time), ..mode(0o4755) };
+    let changes = Changes { size: Some(77), modified: SetTime::To(time), ..mode(0o1755) };
     let file = lane.try_create(&who, directory, b"f", CreateHow::Guarded(changes)).unwrap();
     let attr = lane.attributes(file);
-    assert_eq!((attr.size, attr.modified, attr.mode), (77, time, 0o4755));
+    assert_eq!((attr.size, attr.modified, attr.mode), (77, time, 0o1755));
 }
 
 #[test]
