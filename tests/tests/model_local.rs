@@ -62,8 +62,13 @@ fn compare(steps: &[steps::Step], with_ring: bool, io_mode: IoMode) -> Result<()
     Pair::new(Lane::attach(memory()), lane).run(steps)
 }
 
+/// This many runs; what fails is printed, not kept in the source tree.
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn agrees_without_a_ring(steps in steps::run()) {

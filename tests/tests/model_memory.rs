@@ -20,8 +20,13 @@ fn with_faults(inner: Arc<dyn Backend>, seed: u64, rules: &[&str]) -> Arc<FaultB
     FaultBackend::wrap(inner, FaultPlan { seed, rules })
 }
 
+/// This many runs; what fails is printed, not kept in the source tree.
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(128))]
 
     #[test]
     fn delays_change_nothing(steps in steps::run(), seed in any::<u64>()) {

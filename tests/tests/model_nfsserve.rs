@@ -70,8 +70,13 @@ fn created(completion: Completion) -> ObjectHandle {
     }
 }
 
+/// This many runs; what fails is printed, not kept in the source tree.
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn agrees_with_the_model(mut steps in steps::run()) {

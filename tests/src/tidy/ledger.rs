@@ -1,0 +1,27 @@
+//! The exceptions from the house rules. Lists may only shrink: the test fails as well when an entry is not
+//! needed any more.
+
+/// Files outside the fences that need unsafe code, and why.
+pub const UNSAFE_ALLOWED: &[(&str, &str)] = &[
+    (
+        "rpc-rdma/src/driver/wait.rs",
+        "epoll is told of descriptors that their owners keep; the borrow lasts for one call",
+    ),
+    ("rpc-rdma/tests/verbs_device.rs", "poll(2) on the descriptors of a real device"),
+];
+
+/// Files that may be longer, and why.
+pub const LONG_FILES: &[(&str, &str)] = &[
+    ("gateway/src/dispatch/service.rs", "to be split: admission and calls"),
+    ("rpc-rdma/src/verbs/queue.rs", "to be split"),
+];
+
+/// Functions that are too long today: file and name.
+pub const LONG_FUNCTIONS: &[(&str, &str)] = &[];
+
+/// Files with lines that are too long today.
+pub const LONG_LINES: &[&str] = &[
+    "gateway/src/nfs3/proc/table.rs",
+    "rpc-rdma/src/soft/fabric.rs",
+    "rpc-rdma/tests/verbs_device.rs",
+];
