@@ -23,7 +23,9 @@ SERVER_PID_FILE=/run/aqueduct.pid
 note() { echo "  $*"; }
 fail() { trap - ERR; echo "FAIL: $*" >&2; echo "$*" >"$LOGS/reason"; exit 1; }
 skip() { trap - ERR; echo "SKIP: $*" >&2; echo "$*" >"$LOGS/reason"; exit 77; }
-trap 'fail "line $LINENO of ${BASH_SOURCE[0]##*/}: $BASH_COMMAND (status $?)"' ERR
+# Any command that fails ends the scenario; the line named is the scenario's own.
+on_error() { fail "line ${BASH_LINENO[${#BASH_LINENO[@]} - 2]}: $BASH_COMMAND (status $1)"; }
+trap 'on_error $?' ERR
 
 # quick_or_full QUICK FULL: the size of the work at this level.
 quick_or_full() { if [ "$LEVEL" = quick ]; then echo "$1"; else echo "$2"; fi; }
@@ -92,6 +94,8 @@ start_gateway() {
 
 start_knfsd() {
   modprobe nfsd
+  # groups as the client sends them, as without a directory service
+  sed -i 's/^manage-gids.*/manage-gids=n/' /etc/nfs.conf
   mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
   pidof rpcbind >/dev/null || rpcbind -w || rpcbind
   pidof rpc.mountd >/dev/null || rpc.mountd --port 20048
