@@ -24,7 +24,7 @@ cargo xtask COMMAND
   vm suite quick|full [NAME...]
                           only the scenarios; SERVER=knfsd runs them against the kernel's server
   vm run [OPTIONS] 'CMD'  run a shell command in the virtual machine
-  fuzz SECONDS            run the property tests with new random cases for that long
+  fuzz SECONDS            libFuzzer (where cargo-fuzz is) and new cases for the property tests
   bench [-- ARGS]         run the benchmarks
 ";
 
