@@ -1,3 +1,7 @@
-//! The program.
+//! The program: see [`gateway::cli`].
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    gateway::cli::run()
+}

@@ -1,1 +1,27 @@
-//! (being written)
+//! The configuration: from text or arguments to one checked value, or to a list of what is wrong and how
+//! to mend it.
+//!
+//! * [`load`]: the one way in, for `serve`, `check-config` and a reload alike
+//! * [`memory`]: the limits, summed
+//! * [`check`]: what must hold between keys
+//! * [`export`], [`sections`]: the keys
+//! * [`schema`]: the checked value
+//! * [`section`], [`value`], [`tree`], [`problem`]: reading with positions
+//! * [`machine`]: what the defaults depend on
+
+pub mod check;
+pub mod export;
+pub mod load;
+pub mod machine;
+pub mod memory;
+pub mod problem;
+pub mod schema;
+pub mod section;
+pub mod sections;
+pub mod tree;
+pub mod value;
+
+pub use load::{from_file, from_text, from_tree};
+pub use machine::Machine;
+pub use problem::{Place, Problem, Problems};
+pub use schema::Config;

@@ -1,1 +1,29 @@
-//! (being written)
+//! Start, run, reload, drain.
+//!
+//! * [`run`][mod@run]: the whole of it
+//! * [`start`]: buffers, lanes, listeners
+//! * [`rdma`]: the RDMA side
+//! * [`services`]: the programs of a lane
+//! * [`signals`]: SIGTERM, SIGINT, SIGHUP
+//! * [`listen`]: TCP listeners
+//! * [`banner`]: what is said at the start
+//! * [`reload`]: what SIGHUP does
+//! * [`storage`], [`hosts`], [`state`]: exports, names of clients, the key of the file handles
+//! * [`resources`], [`logging`], [`log_rate`]: limits of the process; the log
+
+pub mod banner;
+pub mod hosts;
+pub mod listen;
+pub mod log_rate;
+pub mod logging;
+pub mod rdma;
+pub mod reload;
+pub mod resources;
+pub mod run;
+pub mod services;
+pub mod signals;
+pub mod start;
+pub mod state;
+pub mod storage;
+
+pub use log_rate::LogRate;

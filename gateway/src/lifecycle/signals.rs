@@ -1,0 +1,82 @@
+//! SIGTERM and SIGINT end the gateway, SIGHUP reloads its exports; now and then names are looked up again.
+
+use std::{io, sync::Arc};
+
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{
+    hosts::{self, REFRESH_INTERVAL},
+    reload::Reloader,
+};
+use crate::exports::Exports;
+
+/// The signals, caught from the moment this is made.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    /// Catch them. Must be called within a runtime, and before anybody may rely on a reload.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn catch() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Serve reloads and look-ups until asked to end. Returns the second one who asks: to end at once.
+    pub async fn until_end(&mut self, reloader: Reloader, exports: Arc<Exports>) {
+        let mut look_ups = interval(REFRESH_INTERVAL);
+        look_ups.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        look_ups.tick().await;
+        let mut reloader = Some(reloader);
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return tracing::info!("SIGTERM"),
+                _ = self.interrupt.recv() => return tracing::info!("SIGINT"),
+                _ = self.hang_up.recv() => reloader = reload(reloader.take()).await,
+                _ = look_ups.tick() => {
+                    let exports = Arc::clone(&exports);
+                    let _ = spawn_blocking(move || hosts::refresh(&exports)).await;
+                }
+            }
+        }
+    }
+
+    /// Wait for another SIGTERM or SIGINT: somebody has no patience.
+    pub async fn again(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Reload on a thread of its own: directories and name servers can be slow.
+async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
+    let mut reloader = reloader?;
+    let done = spawn_blocking(move || {
+        if let Err(error) = reloader.reload() {
+            tracing::error!("reload: nothing has changed, the old exports stay:\n{error}");
+        }
+        reloader
+    });
+    match done.await {
+        Ok(reloader) => Some(reloader),
+        Err(error) => {
+            tracing::error!(%error, "a reload failed; no more reloads until a restart");
+            None
+        }
+    }
+}
