@@ -56,6 +56,7 @@ pub fn bulk_offset(start: &[u8]) -> Option<usize> {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing)]
 mod tests {
     use bytes::Bytes;
     use proptest::prelude::*;

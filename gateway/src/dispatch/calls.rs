@@ -100,3 +100,49 @@ impl Calls {
         (u64::from(slot.generation) == token >> 32).then_some(slot)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use backends::{Backend, Identity, memory::MemoryBackend};
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::exports::{ClientRules, Export, ExportSettings, Rights, Squash};
+
+    fn call(ticket: u64) -> InFlight {
+        let settings = ExportSettings {
+            id: 1,
+            path: "/data".to_owned(),
+            origin: "memory".to_owned(),
+            read_only: false,
+            squash: Squash::None,
+            anonymous_uid: 1,
+            anonymous_gid: 1,
+            clients: ClientRules::everyone(Rights::ReadOnly),
+            require_reserved_port: false,
+        };
+        let backend: Arc<dyn Backend> = MemoryBackend::new(Default::default());
+        let export = Arc::new(Export::new(settings, backend));
+        let client = "10.0.0.1".parse().unwrap();
+        let walk = Walk::new(export, Arc::new(Identity::root()), client, Bytes::new(), Vec::new());
+        let job = Job::Mount(walk);
+        InFlight { ticket: Ticket(ticket), xid: 1, procedure: 1, job, attachment: 0, cached: None }
+    }
+
+    /// A completion that comes twice, or late, must not answer somebody else's call.
+    #[test]
+    fn a_key_is_never_taken_for_another_call() {
+        let mut calls = Calls::default();
+        let first = calls.insert(call(1));
+        assert_eq!(calls.remove(first).map(|call| call.ticket), Some(Ticket(1)));
+        let second = calls.insert(call(2));
+        assert_ne!(first, second);
+        assert!(calls.get(first).is_none() && calls.remove(first).is_none());
+        assert_eq!(calls.len(), 1);
+        assert_eq!(calls.get(second).map(|call| call.ticket), Some(Ticket(2)));
+        assert!(calls.get(u64::MAX).is_none() && calls.remove(7 << 32 | 9).is_none());
+        assert!(calls.remove(second).is_some() && calls.is_empty());
+    }
+}

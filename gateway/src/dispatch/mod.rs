@@ -1,6 +1,7 @@
 //! From a call to its program and back: program table, admission, calls in flight, repeated calls.
 //!
 //! * [`service`]: the programs of one lane, as the transports see them
+//! * `mounting`: the MOUNT program's calls
 //! * [`route`]: program, version and procedure to handler
 //! * [`admission`]: handle to export; client rules; read-only; squashing
 //! * [`calls`]: the calls in flight on a lane
@@ -18,6 +19,7 @@ pub mod bulk;
 pub mod calls;
 pub mod inbox;
 pub mod metrics;
+mod mounting;
 pub mod reply_cache;
 pub mod route;
 pub mod service;

@@ -36,18 +36,18 @@ use super::{
 };
 use crate::{
     exports::ExportsReader,
-    mount::{self, MountStatus, Step, Walk},
+    mount::Step,
     nfs3::{self, Done, Plan, Reply, Request, Scope, Status},
 };
 
 /// Serves the calls of one lane. Lives on the lane's thread.
 #[derive(Debug)]
 pub struct LaneService {
-    shared: Arc<Shared>,
-    exports: ExportsReader,
-    resources: LaneResources,
-    attachments: Attachments,
-    calls: Calls,
+    pub(super) shared: Arc<Shared>,
+    pub(super) exports: ExportsReader,
+    pub(super) resources: LaneResources,
+    pub(super) attachments: Attachments,
+    pub(super) calls: Calls,
     starved: Starved,
     inbox: Arc<Inbox>,
     completions: Vec<Completion>,
@@ -56,15 +56,15 @@ pub struct LaneService {
 
 /// What is known of a call besides its arguments.
 #[derive(Debug, Clone, Copy)]
-struct Origin<'a> {
-    ticket: Ticket,
-    peer: &'a Peer,
-    budget: ReplyBudget,
-    call: &'a Call,
+pub(super) struct Origin<'a> {
+    pub(super) ticket: Ticket,
+    pub(super) peer: &'a Peer,
+    pub(super) budget: ReplyBudget,
+    pub(super) call: &'a Call,
 }
 
 impl Origin<'_> {
-    fn xid(&self) -> u32 {
+    pub(super) fn xid(&self) -> u32 {
         self.call.header.xid
     }
 }
@@ -265,7 +265,7 @@ impl LaneService {
     }
 
     /// Hand an operation of a call to its backend; go on as long as the answers come at once.
-    fn drive(&mut self, token: Token, operation: Operation) -> Option<Rope> {
+    pub(super) fn drive(&mut self, token: Token, operation: Operation) -> Option<Rope> {
         let completion = self.submit(token, operation)?;
         self.advance(completion).map(|(_, rope)| rope)
     }
@@ -371,85 +371,6 @@ impl LaneService {
             self.last_warning = Some(now);
             log();
         }
-    }
-
-    fn begin_mount(&mut self, origin: Origin<'_>, procedure: mount::Procedure) -> Option<Rope> {
-        self.shared.metrics.mount_calls.add();
-        let client = origin.peer.address.ip().to_canonical();
-        let room = origin.budget.message_bytes_max;
-        let mut writer = reply::success(origin.xid());
-        match procedure {
-            mount::Procedure::Mount => return self.begin_walk(origin),
-            mount::Procedure::Dump => {
-                mount::listing::dump(&self.shared.mounts.list(), room, &mut writer);
-            }
-            mount::Procedure::Unmount => {
-                match mount::procedure::decode_path(&mut origin.call.args()) {
-                    Ok(path) => self.shared.mounts.remove(client, &path),
-                    Err(_) => return Some(self.garbage(origin.xid())),
-                }
-            }
-            mount::Procedure::UnmountAll => self.shared.mounts.remove_all(client),
-            mount::Procedure::Export => {
-                mount::listing::exports(self.exports.table(), origin.peer, room, &mut writer);
-            }
-        }
-        Some(writer.finish())
-    }
-
-    fn begin_walk(&mut self, origin: Origin<'_>) -> Option<Rope> {
-        let mut args = origin.call.args();
-        let path = match mount::procedure::decode_path(&mut args) {
-            Ok(path) if args.finish().is_ok() => path,
-            _ => return Some(self.garbage(origin.xid())),
-        };
-        let refuse = |status: MountStatus| {
-            let mut writer = reply::success(origin.xid());
-            writer.u32(status.code());
-            Some(writer.finish())
-        };
-        let target = match self.exports.table().resolve_mount(&path) {
-            Ok(target) => target,
-            Err(denied) => return refuse(denied.into()),
-        };
-        if target.export.access(origin.peer) == crate::exports::ExportAccess::Denied {
-            return refuse(MountStatus::Acces);
-        }
-        let Ok(attachment) = self.attachments.of(&target.export, &self.resources) else {
-            return refuse(MountStatus::ServerFault);
-        };
-        let identity = target.export.identity(&origin.call.header.credential);
-        let client = origin.peer.address.ip().to_canonical();
-        let mut walk = Walk::new(target.export, identity, client, path, target.components);
-        let operation = walk.operation();
-        let token = self.calls.insert(InFlight {
-            ticket: origin.ticket,
-            xid: origin.xid(),
-            procedure: origin.call.header.procedure,
-            job: Job::Mount(walk),
-            attachment,
-            cached: None,
-        });
-        self.drive(token, operation)
-    }
-
-    fn mounted(
-        &self,
-        xid: u32,
-        walk: &Walk,
-        result: Result<backends::ObjectHandle, MountStatus>,
-    ) -> Rope {
-        if result.is_ok() {
-            self.shared.mounts.add(walk.client(), walk.path());
-        }
-        let mut writer = reply::success(xid);
-        walk.results(result, &self.shared.handle_key, &mut writer);
-        writer.finish()
-    }
-
-    fn garbage(&self, xid: u32) -> Rope {
-        self.shared.metrics.garbage.add();
-        reply::error(xid, AcceptError::GarbageArguments)
     }
 }
 

@@ -211,3 +211,137 @@ impl Shard {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use rpc_rdma::{rpc::call, service::Transport, xdr::Writer};
+
+    use super::*;
+
+    const BODY: Bytes = Bytes::from_static(b"\0\0\0\0\0\0\0\0");
+
+    fn cache(entries: usize, bytes: usize) -> ReplyCache {
+        ReplyCache::new(&Limits {
+            cached_replies_max: entries,
+            cached_reply_bytes_max: bytes,
+            ..Limits::default()
+        })
+    }
+
+    fn key(cache: &ReplyCache, xid: u32) -> Key {
+        let mut writer = Writer::default();
+        // The arguments differ with the xid, so that the keys spread over the shards.
+        for word in [xid, 0, 2, 100_003, 3, 12, 0, 0, 0, 0, xid] {
+            writer.u32(word);
+        }
+        let peer = Peer { address: "10.0.0.1:1".parse().unwrap(), transport: Transport::Tcp };
+        cache.key(&peer, &call::decode(writer.finish()).unwrap())
+    }
+
+    fn waiter(ticket: u64) -> Waiter {
+        let inbox = Arc::new(Inbox::new(Waker::noop().clone()));
+        Waiter { inbox, ticket: Ticket(ticket) }
+    }
+
+    fn is_new(admission: &Admission) -> bool {
+        matches!(admission, Admission::New)
+    }
+
+    #[test]
+    fn entries_and_bytes_are_bounded() {
+        let now = Instant::now();
+        for (entries, bytes) in [(64, 1 << 20), (1 << 20, 16 << 10)] {
+            let cache = cache(entries, bytes);
+            for xid in 0..5000 {
+                let key = key(&cache, xid);
+                assert!(is_new(&cache.begin(key, waiter(1), now)));
+                assert!(cache.finish(key, Some(BODY), now).is_empty());
+                assert!(cache.len() <= entries && cache.bytes() <= bytes);
+            }
+            assert!(!cache.is_empty());
+        }
+    }
+
+    #[test]
+    fn running_calls_are_never_forgotten_and_no_room_is_no_failure() {
+        let now = Instant::now();
+        let cache = cache(SHARDS, 1 << 20);
+        let mut running = Vec::new();
+        let mut uncached = 0;
+        for xid in 0..500 {
+            let key = key(&cache, xid);
+            match cache.begin(key, waiter(1), now) {
+                Admission::New => running.push(key),
+                Admission::Uncached => uncached += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(running.len() <= SHARDS && uncached > 0);
+        for key in running {
+            assert!(matches!(cache.begin(key, waiter(2), now), Admission::Joined(None)));
+            assert_eq!(cache.finish(key, Some(BODY), now).len(), 1);
+            assert!(
+                matches!(cache.begin(key, waiter(3), now), Admission::Replay(body) if body == BODY)
+            );
+        }
+    }
+
+    #[test]
+    fn the_longest_unused_goes_first() {
+        let now = Instant::now();
+        let mut shard = Shard::default();
+        let cache = cache(16, 1 << 20);
+        let keys: Vec<Key> = (0..3).map(|xid| key(&cache, xid)).collect();
+        keys.iter().for_each(|key| shard.insert_done(*key, BODY, now));
+        shard.touch(&keys[0]);
+        shard.make_room(3, usize::MAX);
+        assert!(!shard.entries.contains_key(&keys[1]));
+        assert!(shard.entries.contains_key(&keys[0]) && shard.entries.contains_key(&keys[2]));
+        assert_eq!((shard.by_use.len(), shard.bytes), (2, 2 * (BODY.len() + ENTRY_BYTES)));
+    }
+
+    #[test]
+    fn kept_for_the_lifetime_and_no_longer() {
+        let cache = cache(1024, 1 << 20);
+        let start = Instant::now();
+        let key = key(&cache, 1);
+        assert!(is_new(&cache.begin(key, waiter(1), start)));
+        cache.finish(key, Some(BODY), start);
+        let later = start + LIFETIME_MIN;
+        assert!(matches!(cache.begin(key, waiter(1), later), Admission::Replay(_)));
+        let much_later = start + Limits::default().cached_reply_lifetime + Duration::from_secs(1);
+        assert!(is_new(&cache.begin(key, waiter(1), much_later)));
+        assert_eq!(cache.bytes(), 0);
+    }
+
+    #[test]
+    fn what_was_put_off_or_is_too_long_is_carried_out_again() {
+        let now = Instant::now();
+        let cache = cache(1024, 1 << 20);
+        let key = key(&cache, 1);
+        let long = Bytes::from(vec![0; REPLY_BYTES_MAX + 1]);
+        for body in [None, Some(long)] {
+            assert!(is_new(&cache.begin(key, waiter(1), now)));
+            assert!(matches!(cache.begin(key, waiter(2), now), Admission::Joined(None)));
+            assert_eq!(cache.finish(key, body, now).len(), 1);
+            assert!(cache.is_empty());
+        }
+    }
+
+    #[test]
+    fn too_many_waiters_hand_the_first_back() {
+        let now = Instant::now();
+        let cache = cache(1024, 1 << 20);
+        let key = key(&cache, 1);
+        assert!(is_new(&cache.begin(key, waiter(0), now)));
+        for ticket in 1..=WAITERS_MAX as u64 {
+            assert!(matches!(cache.begin(key, waiter(ticket), now), Admission::Joined(None)));
+        }
+        let Admission::Joined(Some(first)) = cache.begin(key, waiter(99), now) else { panic!() };
+        assert_eq!(first.ticket, Ticket(1));
+        let left = cache.finish(key, Some(BODY), now);
+        assert_eq!((left.len(), left.back().map(|w| w.ticket)), (WAITERS_MAX, Some(Ticket(99))));
+    }
+}
