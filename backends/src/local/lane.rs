@@ -13,6 +13,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::Waker,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -40,6 +41,9 @@ use super::{
 /// Jobs that wait on the lane for a place in the pool's queue; beyond that clients are told to come later.
 const WAITING_MAX: usize = 65_536;
 
+/// How often the ring's table of files is looked through.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The lane's half of a local backend.
 pub struct LocalLane {
     backend: Arc<LocalBackend>,
@@ -51,6 +55,7 @@ pub struct LocalLane {
     next_tag: u64,
     waiting: VecDeque<Job>,
     io_done: Vec<IoDone>,
+    swept: Instant,
     /// A thread is closing files.
     closing: Arc<AtomicBool>,
 }
@@ -78,6 +83,7 @@ impl LocalLane {
             next_tag: 0,
             waiting: VecDeque::new(),
             io_done: Vec::new(),
+            swept: Instant::now(),
             closing: Arc::default(),
         }
     }
@@ -298,8 +304,22 @@ impl LocalLane {
         out.extend(self.take(tag, step));
     }
 
+    /// Let the ring's table go of files that are closed otherwise, now and then.
+    fn sweep_ring(&mut self) {
+        let Some(ring) = &self.ring else { return };
+        if self.swept.elapsed() < SWEEP_INTERVAL {
+            return;
+        }
+        self.swept = Instant::now();
+        let unused = ring.ring().take_unused_files();
+        if !unused.is_empty() {
+            self.queue(Box::new(move || drop(unused)));
+        }
+    }
+
     /// Close what has to be closed, where it may block.
     fn see_to_chores(&mut self) {
+        self.sweep_ring();
         if self.closing.load(Ordering::Relaxed) {
             return;
         }

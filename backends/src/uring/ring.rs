@@ -22,7 +22,7 @@ use buffers::Arena;
 use io_uring::{IoUring, opcode, squeue};
 use rustix::event::EventfdFlags;
 
-use super::{op::Io, personality::Personalities};
+use super::{files::FileSlots, op::Io, personality::Personalities};
 
 const ENTER_GETEVENTS: u32 = 1;
 
@@ -33,13 +33,15 @@ pub struct RingSettings {
     pub entries: u32,
     /// Kernel worker threads for calls that block on files.
     pub workers_max: u32,
+    /// Files in the ring's table; 0: no table.
+    pub files_max: u32,
     /// Identities that the ring remembers.
     pub personalities_max: usize,
 }
 
 impl Default for RingSettings {
     fn default() -> Self {
-        Self { entries: 1024, workers_max: 16, personalities_max: 1024 }
+        Self { entries: 1024, workers_max: 16, files_max: 1024, personalities_max: 1024 }
     }
 }
 
@@ -74,6 +76,7 @@ struct Inner {
     /// Finished operations by owner; `None`: the owner is gone.
     mailboxes: Vec<Option<Vec<IoDone>>>,
     personalities: Personalities,
+    files: FileSlots,
 }
 
 /// A lane's ring, shared by the backends that run on the lane. It lives on the lane's thread.
@@ -107,6 +110,7 @@ impl LaneRing {
             tracing::debug!(%error, "the number of io_uring workers stays at the kernel's default");
         }
         let arena = register_arena(&ring, arena).then(|| arena.clone());
+        let files = FileSlots::register(&ring, settings.files_max.min(32_768));
         Ok(Self(Rc::new(RefCell::new(Inner {
             ring,
             arena,
@@ -118,6 +122,7 @@ impl LaneRing {
             backlog: VecDeque::new(),
             mailboxes: Vec::new(),
             personalities: Personalities::new(settings.personalities_max),
+            files,
         }))))
     }
 
@@ -150,6 +155,18 @@ impl LaneRing {
     /// Whether payload in the arena travels as fixed buffers.
     pub fn has_fixed_buffers(&self) -> bool {
         self.0.borrow().arena.is_some()
+    }
+
+    /// Files in the ring's table.
+    pub fn registered_files(&self) -> usize {
+        self.0.borrow().files.len()
+    }
+
+    /// Take files that nobody else holds out of the ring's table. Dropping them closes them, which may block.
+    pub fn take_unused_files(&self) -> Vec<Arc<OwnedFd>> {
+        let mut inner = self.0.borrow_mut();
+        let Inner { ring, files, .. } = &mut *inner;
+        files.take_unused(ring)
     }
 
     /// Hand everything that was pushed to the kernel.
@@ -230,8 +247,9 @@ impl Inner {
                 return Ok(());
             }
         };
+        let slot = self.file_slot(&item.io.file);
         let arena = self.arena.as_deref();
-        let Some(entry) = item.io.entry(None, |bytes| Some(arena?.locate(bytes)?.chunk)) else {
+        let Some(entry) = item.io.entry(slot, |bytes| Some(arena?.locate(bytes)?.chunk)) else {
             self.deliver(item, -libc::EINVAL);
             return Ok(());
         };
@@ -253,6 +271,23 @@ impl Inner {
             };
         }
         Ok(())
+    }
+
+    fn file_slot(&mut self, file: &Arc<OwnedFd>) -> Option<u32> {
+        if let Some(slot) = self.files.get(file) {
+            return Some(slot);
+        }
+        if !self.files.is_wanted(file) {
+            return None;
+        }
+        if self.files.is_full() {
+            // Entries in the queue may name the slot that is about to change hands.
+            self.submit();
+            if !self.ring.submission().is_empty() {
+                return None;
+            }
+        }
+        self.files.insert(&self.ring, file).ok()
     }
 
     fn personality(&mut self, io: &Io) -> io::Result<u16> {
@@ -423,5 +458,130 @@ fn register_arena(ring: &IoUring, arena: &Arena) -> bool {
             );
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use buffers::Pool;
+    use bytes::Bytes;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+    use crate::uring::op::IoKind;
+
+    fn open(settings: RingSettings) -> Option<(LaneRing, Arc<Pool>)> {
+        let pool = Pool::standalone(16 << 20);
+        // Where io_uring is forbidden there is nothing to test.
+        Some((LaneRing::open(&settings, pool.arena()).ok()?, pool))
+    }
+
+    fn file(text: &[u8]) -> Arc<OwnedFd> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text).unwrap();
+        Arc::new(file.into())
+    }
+
+    fn read(file: &Arc<OwnedFd>, pool: &Arc<Pool>, len: usize) -> Io {
+        let into = pool.take(len).unwrap();
+        let kind = IoKind::Read { into, start: 0, len };
+        Io { file: file.clone(), offset: 0, flags: 0, identity: None, kind }
+    }
+
+    /// Sleep on the eventfd, as a lane does, until `count` operations are done.
+    fn wait(owner: &RingOwner, count: usize) -> Vec<IoDone> {
+        let mut done = Vec::new();
+        owner.ring().submit();
+        loop {
+            owner.completions(&mut done);
+            if done.len() >= count {
+                return done;
+            }
+            owner.ring().submit();
+            let inner = owner.ring().0.borrow();
+            let mut fds = [PollFd::new(&inner.eventfd, PollFlags::IN)];
+            let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+            assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "lost wake-up");
+        }
+    }
+
+    fn text(done: &IoDone) -> &[u8] {
+        let IoKind::Read { into, .. } = &done.io.kind else { panic!("{done:?}") };
+        &into[..usize::try_from(done.result).unwrap()]
+    }
+
+    #[test]
+    fn every_owner_gets_its_own() {
+        let Some((ring, pool)) = open(RingSettings::default()) else { return };
+        let (a, b) = (ring.owner(), ring.owner());
+        let (one, two) = (file(b"one"), file(b"two"));
+        a.push(1, read(&one, &pool, 100));
+        b.push(2, read(&two, &pool, 100));
+        // The first reaps both; the second must still be woken for its own.
+        assert_eq!(text(&wait(&a, 1)[0]), b"one");
+        let done = wait(&b, 1);
+        assert_eq!((text(&done[0]), done[0].tag), (&b"two"[..], 2));
+        assert_eq!(ring.pending(), 0);
+    }
+
+    #[test]
+    fn more_than_the_queues_hold_is_done_in_the_end() {
+        let Some((ring, pool)) = open(RingSettings { entries: 8, ..RingSettings::default() })
+        else {
+            return;
+        };
+        let owner = ring.owner();
+        let file = file(b"text");
+        for tag in 0..200 {
+            let kind = IoKind::Write { data: Bytes::from_static(b"TEXT") };
+            let io = Io { file: file.clone(), offset: 0, flags: 0, identity: None, kind };
+            owner.push(tag, io);
+        }
+        let done = wait(&owner, 200);
+        assert!(done.iter().all(|done| done.result == 4));
+        owner.push(0, read(&file, &pool, 10));
+        assert_eq!(text(&wait(&owner, 1)[0]), b"TEXT");
+    }
+
+    #[test]
+    fn slots_change_hands_without_mixing_files_up() {
+        let settings = RingSettings { files_max: 4, ..RingSettings::default() };
+        let Some((ring, pool)) = open(settings) else { return };
+        let owner = ring.owner();
+        let files: Vec<_> = (0..20u8).map(|n| file(&[n; 50])).collect();
+        for round in 0..6 {
+            // Twice in a row, so that each is worth a slot; some entries wait in the queue meanwhile.
+            for (n, file) in files.iter().enumerate() {
+                owner.push(n as u64, read(file, &pool, 50));
+                owner.push(n as u64, read(file, &pool, 50));
+            }
+            for done in wait(&owner, 40) {
+                assert_eq!(text(&done), [done.tag as u8; 50], "round {round}");
+            }
+        }
+        assert!(ring.registered_files() <= 4 && ring.registered_files() > 0);
+        drop(files);
+        assert!(!ring.take_unused_files().is_empty());
+        assert_eq!(ring.registered_files(), 0);
+    }
+
+    #[test]
+    fn dropping_the_ring_waits_for_what_is_in_flight() {
+        let Some((ring, pool)) = open(RingSettings::default()) else { return };
+        let owner = ring.owner();
+        let free = pool.stats().free;
+        let file = file(&[1; 60_000]);
+        for tag in 0..20 {
+            owner.push(tag, read(&file, &pool, 4000));
+            let kind = IoKind::Sync { data_only: false };
+            owner.push(tag, Io { file: file.clone(), offset: 0, flags: 0, identity: None, kind });
+        }
+        ring.submit();
+        drop(owner);
+        drop(ring);
+        assert_eq!(pool.stats().free, free);
+        assert_eq!(Arc::strong_count(&file), 1);
     }
 }
