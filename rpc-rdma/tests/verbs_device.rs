@@ -100,12 +100,16 @@ struct Server {
     connections: HashMap<QpId, Connection>,
     fetches: HashMap<u64, usize>,
     next: u64,
+    gone: bool,
     counts: Arc<Counts>,
 }
 
 impl Server {
     /// False when the device is gone.
     fn turn(&mut self) -> bool {
+        if self.gone {
+            return false;
+        }
         let mut events = Vec::new();
         self.provider.events(&mut events);
         for event in events {
@@ -130,6 +134,7 @@ impl Server {
                 WireEvent::Disconnected(qp) | WireEvent::Failed(qp) => self.close(qp),
                 WireEvent::DeviceGone => {
                     self.counts.gone.fetch_add(1, Ordering::SeqCst);
+                    self.gone = true;
                     return false;
                 }
             }
@@ -248,7 +253,7 @@ impl Server {
     fn sleep(&mut self) {
         self.provider.arm();
         if !self.turn() {
-            self.connections.clear();
+            return;
         }
         let mut fds: Vec<_> = self
             .provider
@@ -322,6 +327,7 @@ fn serve(
                 connections: HashMap::new(),
                 fetches: HashMap::new(),
                 next: 0,
+                gone: false,
                 counts: counts.clone(),
             });
         }
