@@ -82,8 +82,8 @@ pub(super) fn no_device(wanted: &[String], present: &[String]) -> FabricError {
                     .to_owned()
             }
             names if Path::new("/sys/class/infiniband_verbs/abi_version").exists() => format!(
-                "the kernel has {} but offers no user interface for it (/dev/infiniband/uverbs*: missing \
-                 in a container?)",
+                "the kernel has {} but offers no user interface for it (it is being removed, or \
+                 /dev/infiniband/uverbs* is missing in a container)",
                 names.join(", ")
             ),
             names => format!(
