@@ -2,6 +2,7 @@
 //!
 //! * [`run`][mod@run]: the whole of it
 //! * [`start`]: buffers, lanes, listeners
+//! * [`ports`]: rpcbind, or our own portmapper
 //! * [`rdma`]: the RDMA side
 //! * [`services`]: the programs of a lane
 //! * [`signals`]: SIGTERM, SIGINT, SIGHUP
@@ -16,6 +17,7 @@ pub mod hosts;
 pub mod listen;
 pub mod log_rate;
 pub mod logging;
+pub mod ports;
 pub mod rdma;
 pub mod reload;
 pub mod resources;

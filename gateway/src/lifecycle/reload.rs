@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::storage::{self, Opened, StorageError};
 use crate::{
     cli::source::Source,
-    config::{Config, Machine, Problems},
+    config::{Config, Machine, Problems, schema::Server},
     exports::{Exports, ReplaceError},
 };
 
@@ -52,7 +52,8 @@ impl Reloader {
     /// When any of it fails; what is running goes on as it was.
     pub fn reload(&mut self) -> Result<(), ReloadError> {
         let config = self.source.load(&self.machine)?;
-        let opened = storage::open(&config.exports, config.server.open_files_max, &self.opened)?;
+        let opened =
+            storage::open(&config.exports, self.config.server.open_files_max, &self.opened)?;
         self.exports.replace(storage::table(&opened)?)?;
         let restart = needs_restart(&self.config, &config);
         if !restart.is_empty() {
@@ -65,10 +66,15 @@ impl Reloader {
     }
 }
 
+/// The section but for the number of open files, which the running gateway has fitted to the process's limit.
+fn without_open_files(config: &Config) -> Server {
+    Server { open_files_max: 0, ..config.server.clone() }
+}
+
 /// Sections whose changes a reload does not carry out.
 fn needs_restart(running: &Config, read: &Config) -> Vec<&'static str> {
     let sections = [
-        ("server", running.server != read.server),
+        ("server", without_open_files(running) != without_open_files(read)),
         ("tcp", running.tcp != read.tcp),
         ("rdma", running.rdma != read.rdma),
         ("portmap", running.portmap != read.portmap),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     banner::{self, Served},
     logging,
+    ports::Ports,
     rdma::{self, RdmaHold},
     reload::Reloader,
     resources, services,
@@ -40,9 +41,9 @@ pub enum RunError {
 ///
 /// # Errors
 /// When it does not come up.
-pub fn run(source: Source, machine: Machine, config: Config) -> Result<(), RunError> {
+pub fn run(source: Source, machine: Machine, mut config: Config) -> Result<(), RunError> {
     logging::begin(&config.log);
-    resources::raise(&config);
+    config.server.open_files_max = resources::raise(&config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = runtime.block_on(async { Signals::catch() })?;
     let (key, handles_persist) = state::handle_key(&config.server.state_dir)?;
@@ -53,13 +54,14 @@ pub fn run(source: Source, machine: Machine, config: Config) -> Result<(), RunEr
     let lanes = Lanes::start(&config, &buffers.pools, &factory)?;
     lanes.listen(&config)?;
     let rdma = rdma::start(&config, &buffers, &lanes)?;
-    announce(&config, &exports, &rdma, handles_persist);
+    let ports = runtime.block_on(announce(&config, &exports, &rdma, handles_persist));
     let drain_timeout = config.server.drain_timeout;
     let reloader = Reloader::new(source, machine, config, opened, Arc::clone(&exports));
     runtime.block_on(async {
         signals.until_end(reloader, exports).await;
         tracing::info!("finishing the calls under way; the same signal again ends at once");
         drop(rdma);
+        ports.withdraw().await;
         tokio::select! {
             () = lanes.drain(drain_timeout) => tracing::info!("ended"),
             () = signals.again() => tracing::warn!("ended at once"),
@@ -70,16 +72,25 @@ pub fn run(source: Source, machine: Machine, config: Config) -> Result<(), RunEr
     Ok(())
 }
 
-fn announce(config: &Config, exports: &Exports, rdma: &RdmaHold, handles_persist: bool) {
+/// Say what is served, to rpcbind and to people.
+async fn announce(
+    config: &Config,
+    exports: &Exports,
+    rdma: &RdmaHold,
+    handles_persist: bool,
+) -> Ports {
     let (rdma_listen, rdma_devices) = rdma.served();
-    let served = Served {
+    let mut served = Served {
         tcp: config.tcp.listen.clone(),
         rdma: rdma_listen,
         rdma_devices,
         portmapped: false,
         handles_persist,
     };
+    let ports = Ports::publish(config.portmap, &served).await;
+    served.portmapped = ports.can_be_asked();
     for line in banner::lines(config, &exports.load(), &served) {
         tracing::info!("{line}");
     }
+    ports
 }
