@@ -1,1 +1,17 @@
-//! (being written)
+//! Load generation for NFS servers: ours and others.
+//!
+//! * [`load`]: a pipelined NFSv3 load against any server, over TCP or RDMA
+//! * [`nfs3`]: the client's side of NFSv3 and MOUNT3 (RFC 1813)
+//! * [`target`]: where the server is
+//! * [`report`]: what came of it, as JSON
+//! * [`mod@histogram`]: latencies
+//! * [`pattern`]: file content that can be checked at any place
+//! * [`cli`]: the command line
+
+pub mod cli;
+pub mod histogram;
+pub mod load;
+pub mod nfs3;
+pub mod pattern;
+pub mod report;
+pub mod target;

@@ -151,3 +151,27 @@ pub trait RpcClient {
         }
     }
 }
+
+impl<C: RpcClient + ?Sized> RpcClient for Box<C> {
+    fn call(
+        &mut self,
+        procedure: Procedure,
+        credential: &Credential,
+        args: Rope,
+        reply: ReplyOptions,
+    ) -> Result<u32, ClientError> {
+        (**self).call(procedure, credential, args, reply)
+    }
+
+    fn poll(&mut self, out: &mut Vec<Reply>) -> Result<(), ClientError> {
+        (**self).poll(out)
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        (**self).wait(timeout);
+    }
+
+    fn outstanding(&self) -> usize {
+        (**self).outstanding()
+    }
+}
