@@ -4,7 +4,7 @@
 //! * [`nfs3`]: the client's side of NFSv3 and MOUNT3 (RFC 1813)
 //! * [`target`]: where the server is
 //! * [`report`]: what came of it, as JSON
-//! * [`mod@histogram`]: latencies
+//! * `histogram`: latencies
 //! * [`pattern`]: file content that can be checked at any place
 //! * [`cli`]: the command line
 

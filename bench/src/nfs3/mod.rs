@@ -1,7 +1,7 @@
 //! The client's side of NFSv3 and MOUNT3 (RFC 1813).
 //!
 //! * [`call`]: arguments, and how large the reply may become
-//! * [`mod@result`]: results
+//! * `result`: results
 //! * [`attributes`]: fattr3, sattr3 and what goes with them
 //! * [`mount`]: MOUNT3 and the portmapper's GETPORT
 //! * [`client`]: one call at a time, typed: for preparing and for tests
