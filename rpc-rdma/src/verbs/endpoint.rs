@@ -208,6 +208,9 @@ impl VerbsEndpoint {
     }
 
     fn take_completion(&mut self, done: WorkCompletion) {
+        if self.state == State::Over {
+            return;
+        }
         match done {
             WorkCompletion::Received { buffer, len, .. } => {
                 self.receives_posted = self.receives_posted.saturating_sub(1);
@@ -229,6 +232,16 @@ impl VerbsEndpoint {
 
     /// Take what has happened into `ready`.
     fn gather(&mut self) {
+        // Completions first: a message that came before the end of the connection still counts.
+        let mut batch = mem::take(&mut self.scratch);
+        self.cq.poll(&mut batch, usize::MAX);
+        for completion in batch.drain(..) {
+            let found = self.slots.completed(completion.wr_id, completion.result);
+            if let Some((posted, result)) = found {
+                self.take_completion(posted.complete(result));
+            }
+        }
+        self.scratch = batch;
         loop {
             match self.cm.next_event() {
                 Ok(Some(seen)) => self.take_cm_event(seen),
@@ -240,15 +253,6 @@ impl VerbsEndpoint {
                 }
             }
         }
-        let mut batch = mem::take(&mut self.scratch);
-        self.cq.poll(&mut batch, usize::MAX);
-        for completion in batch.drain(..) {
-            let found = self.slots.completed(completion.wr_id, completion.result);
-            if let Some((posted, result)) = found {
-                self.take_completion(posted.complete(result));
-            }
-        }
-        self.scratch = batch;
     }
 
     fn message_buffer(&self, len: usize) -> Result<(buffers::Lease, u32), WireError> {
