@@ -75,6 +75,16 @@ pub fn can_switch() -> bool {
     })
 }
 
+/// Whether this process is the machine's superuser and yet cannot act as others: whatever it does, it does
+/// with all rights. (The root of a user namespace without other users is an ordinary user outside.)
+pub fn is_stuck_as_root() -> bool {
+    let all_users = || {
+        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        map.split_whitespace().eq(["0", "0", "4294967295"])
+    };
+    fs_uid() == 0 && !can_switch() && all_users()
+}
+
 /// This thread acts as somebody until it is dropped. Never leaves the thread.
 #[derive(Debug)]
 #[must_use = "the identity ends when this is dropped"]

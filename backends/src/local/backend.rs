@@ -118,6 +118,9 @@ impl LocalBackend {
         root_file
             .reopen(OFlags::RDONLY | OFlags::DIRECTORY)
             .map_err(|source| LocalError::NoProc { path: path.clone(), source })?;
+        if creds::is_stuck_as_root() {
+            return Err(LocalError::AllRoot { path });
+        }
         if !creds::can_switch() {
             tracing::warn!(
                 path = %path.display(),

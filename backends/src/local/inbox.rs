@@ -30,7 +30,8 @@ pub enum Message {
 
 /// The lane's inbox. It holds at most a few messages for each request under way, so it is bounded as they are.
 pub struct Inbox {
-    messages: Mutex<Vec<Message>>,
+    /// `None` once the lane is gone.
+    messages: Mutex<Option<Vec<Message>>>,
     waker: Waker,
 }
 
@@ -43,18 +44,28 @@ impl fmt::Debug for Inbox {
 impl Inbox {
     /// An inbox that wakes its lane by `waker`.
     pub fn new(waker: Waker) -> Arc<Self> {
-        Arc::new(Self { messages: Mutex::default(), waker })
+        Arc::new(Self { messages: Mutex::new(Some(Vec::new())), waker })
     }
 
-    /// Send.
-    pub fn send(&self, message: Message) {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+    /// Send. False: the lane is gone.
+    pub fn send(&self, message: Message) -> bool {
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(messages) = messages.as_mut() else { return false };
+        messages.push(message);
         self.waker.wake_by_ref();
+        true
+    }
+
+    /// The lane goes. Returns what it has not read.
+    pub fn close(&self) -> Vec<Message> {
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        messages.take().unwrap_or_default()
     }
 
     /// Take everything.
     pub fn take(&self) -> Vec<Message> {
-        std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        messages.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 

@@ -333,6 +333,19 @@ impl LocalLane {
     }
 }
 
+impl Drop for LocalLane {
+    fn drop(&mut self) {
+        // Writes that have just been let in leave their gates as the transfers are dropped.
+        for message in self.inbox.close() {
+            if let Message::GateOpen(tag) = message
+                && let Some(Transfer::Write(write)) = self.transfers.get_mut(&tag)
+            {
+                write.admitted();
+            }
+        }
+    }
+}
+
 /// Whether a lookup of cached names has to be done again on a thread. (Kernels before 5.12 do not know the
 /// flag for it and answer EINVAL.)
 fn would_block(error: &BackendError) -> bool {

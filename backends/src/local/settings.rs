@@ -78,6 +78,14 @@ pub enum LocalError {
         /// What the system said.
         source: io::Error,
     },
+    /// Every client would act as the superuser.
+    #[error(
+        "cannot serve {path} safely: the gateway is root but may not act as other users, so every client would be root; give it CAP_SETUID and CAP_SETGID, or run it as an ordinary user"
+    )]
+    AllRoot {
+        /// The directory.
+        path: PathBuf,
+    },
     /// `/proc` is needed to open files by descriptor.
     #[error(
         "cannot open {path} through /proc/self/fd: {source}; mount /proc in the gateway's container or chroot"

@@ -50,6 +50,8 @@ pub struct WriteTransfer {
     pass: Option<Pass>,
     retries: u32,
     running: bool,
+    /// The gate is open for this write.
+    admitted: bool,
 }
 
 impl WriteTransfer {
@@ -72,6 +74,7 @@ impl WriteTransfer {
             pass: None,
             retries: 0,
             running: false,
+            admitted: false,
         };
         if let Err(error) = write.plan(backend) {
             let step = Step::Done(write.subject.answer(Err(error)));
@@ -85,6 +88,7 @@ impl WriteTransfer {
             if !write.subject.file.gate.enter(pass, notify) {
                 return (Some(write), Step::Wait);
             }
+            write.admitted = true;
         }
         let step = write.next();
         (Some(write), step)
@@ -132,6 +136,7 @@ impl WriteTransfer {
 
     /// The gate is open.
     pub fn passed(&mut self) -> Step {
+        self.admitted();
         self.next()
     }
 
@@ -222,10 +227,21 @@ impl WriteTransfer {
     fn release(&mut self) {
         if std::mem::take(&mut self.running) {
             self.subject.file.write_ends(self.is_unstable());
-            if let Some(pass) = self.pass.take() {
+            if let Some(pass) = self.pass.take().filter(|_| self.admitted) {
                 self.subject.file.gate.leave(pass);
             }
         }
+    }
+
+    /// The gate has let this write in.
+    pub fn admitted(&mut self) {
+        self.admitted = true;
+    }
+}
+
+impl Drop for WriteTransfer {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

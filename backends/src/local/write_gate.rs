@@ -20,8 +20,8 @@ pub enum Pass {
     Alone,
 }
 
-/// Called when the gate has let the waiting write in.
-pub type Notify = Box<dyn FnOnce() + Send>;
+/// Called when the gate has let the waiting write in. False: nobody is there any more to use it.
+pub type Notify = Box<dyn FnOnce() -> bool + Send>;
 
 #[derive(Default)]
 struct State {
@@ -53,7 +53,7 @@ impl State {
 
 impl WriteGate {
     /// Pass now (true), or be called by `notify` once let in (false). Either way [`WriteGate::leave`] follows.
-    pub fn enter(&self, pass: Pass, notify: impl FnOnce() + Send + 'static) -> bool {
+    pub fn enter(&self, pass: Pass, notify: impl FnOnce() -> bool + Send + 'static) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.waiting.is_empty() && state.admit(pass) {
             return true;
@@ -75,10 +75,14 @@ impl WriteGate {
                 state.waiting.push_front((pass, notify));
                 break;
             }
-            ready.push(notify);
+            ready.push((pass, notify));
         }
         drop(state);
-        ready.into_iter().for_each(|notify| notify());
+        for (pass, notify) in ready {
+            if !notify() {
+                self.leave(pass);
+            }
+        }
     }
 }
 
@@ -94,10 +98,13 @@ mod tests {
         let log = Arc::new(Mutex::new(Vec::new()));
         let note = |name: &'static str| {
             let log = log.clone();
-            move || log.lock().unwrap().push(name)
+            move || {
+                log.lock().unwrap().push(name);
+                true
+            }
         };
-        assert!(gate.enter(Pass::Shared, || ()));
-        assert!(gate.enter(Pass::Shared, || ()));
+        assert!(gate.enter(Pass::Shared, || true));
+        assert!(gate.enter(Pass::Shared, || true));
         assert!(!gate.enter(Pass::Alone, note("alone")));
         // Does not overtake the one that waits.
         assert!(!gate.enter(Pass::Shared, note("shared")));
@@ -108,6 +115,16 @@ mod tests {
         gate.leave(Pass::Alone);
         assert_eq!(*log.lock().unwrap(), ["alone", "shared"]);
         gate.leave(Pass::Shared);
-        assert!(gate.enter(Pass::Alone, || ()));
+        assert!(gate.enter(Pass::Alone, || true));
+    }
+
+    #[test]
+    fn whoever_has_gone_away_does_not_hold_the_gate() {
+        let gate = WriteGate::default();
+        assert!(gate.enter(Pass::Alone, || true));
+        assert!(!gate.enter(Pass::Alone, || false));
+        assert!(!gate.enter(Pass::Shared, || false));
+        gate.leave(Pass::Alone);
+        assert!(gate.enter(Pass::Alone, || true));
     }
 }

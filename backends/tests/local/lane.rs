@@ -2,7 +2,7 @@
 //! lost wake-up fails the test.
 
 use std::{
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{OwnedFd, RawFd},
     sync::Arc,
     task::{Wake, Waker},
 };
@@ -52,6 +52,8 @@ pub struct TestLane {
     wake: Arc<WakeFd>,
     next: u64,
     early: Vec<Completion>,
+    /// Duplicates of the lane's descriptors.
+    ready: Vec<OwnedFd>,
 }
 
 /// The identity that created files belong to: root where tests run as root, else the process's user.
@@ -89,7 +91,8 @@ impl TestLane {
             waker: Waker::from(wake.clone()),
         };
         let lane = backend.clone().attach(&resources).unwrap();
-        Self { backend, pool, who: myself(), lane, wake, next: 0, early: Vec::new() }
+        let ready = lane.wake_fds().into_iter().map(duplicate).collect();
+        Self { backend, pool, who: myself(), lane, wake, next: 0, early: Vec::new(), ready }
     }
 
     pub fn submit(&mut self, who: &Arc<Identity>, operation: Operation) -> u64 {
@@ -118,20 +121,11 @@ impl TestLane {
 
     fn sleep(&mut self) {
         self.lane.flush();
-        let fds = self.lane.wake_fds();
-        let borrow = |fd: &i32| {
-            // SAFETY: the lane keeps its descriptors open, and outlives this borrow.
-            #[allow(unsafe_code)]
-            unsafe {
-                BorrowedFd::borrow_raw(*fd)
-            }
-        };
-        let borrowed: Vec<_> = fds.iter().map(borrow).collect();
         let mut polled: Vec<PollFd> =
-            borrowed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+            self.ready.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         polled.push(PollFd::new(&self.wake.0, PollFlags::IN));
         let ready = poll(&mut polled, Some(&PATIENCE)).unwrap();
-        assert_ne!(ready, 0, "lost wake-up: {:?} (waker {})", self.lane, self.wake.0.as_raw_fd());
+        assert_ne!(ready, 0, "lost wake-up: {:?}", self.lane);
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.wake.0, &mut count);
     }
@@ -290,6 +284,13 @@ impl TestLane {
             Err(error) => Err(error.kind),
         }
     }
+}
+
+/// Another descriptor for what a number stands for, without having to trust the number.
+fn duplicate(fd: RawFd) -> OwnedFd {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    pidfd_getfd(own, fd, PidfdGetfdFlags::empty()).unwrap()
 }
 
 /// Bytes that differ from place to place and from seed to seed.
