@@ -1,10 +1,10 @@
 # What a scenario can use. Sourced first; everything runs as root inside the virtual machine.
 #
 # A scenario is a shell script that ends with status 0 when every promise was kept. Its first lines say how it is run:
-#   # deadline: QUICK FULL   seconds after which it has failed
+#   # deadline: QUICK FULL   seconds after which it has failed (at level soak: ten times FULL)
 #   # transports: both|once  once for each of tcp and rdma (default), or once in all
 #
-# From outside: TRANSPORT (tcp, rdma), LEVEL (quick, full), SERVER (gateway, knfsd), LOGS (a folder of the host),
+# From outside: TRANSPORT (tcp, rdma), LEVEL (quick, full, soak), SERVER (gateway, knfsd), LOGS (a folder of the host),
 # EXPORT (the served folder as the server sees it), VM_ADDR, NETDEV.
 
 set -Eeuo pipefail
@@ -27,8 +27,14 @@ skip() { trap - ERR; echo "SKIP: $*" >&2; echo "$*" >"$LOGS/reason"; exit 77; }
 on_error() { fail "line ${BASH_LINENO[${#BASH_LINENO[@]} - 2]}: $BASH_COMMAND (status $1)"; }
 trap 'on_error $?' ERR
 
-# quick_or_full QUICK FULL: the size of the work at this level.
-quick_or_full() { if [ "$LEVEL" = quick ]; then echo "$1"; else echo "$2"; fi; }
+# quick_or_full QUICK FULL [SOAK]: the size of the work at this level.
+quick_or_full() {
+  case $LEVEL in
+    quick) echo "$1" ;;
+    full) echo "$2" ;;
+    soak) echo "${3:-$2}" ;;
+  esac
+}
 
 expect_equal() { # WHAT GOT WANTED
   [ "$2" = "$3" ] || fail "$1: got '$2', expected '$3'"

@@ -21,7 +21,7 @@ cargo xtask COMMAND
                           format, lints, unit and integration tests, doc tests, and the
                           scenarios with the Linux NFS client in a virtual machine
   vm build                build the virtual machine (cached under ~/.cache/aqueduct-vm)
-  vm suite quick|full [NAME...]
+  vm suite quick|full|soak [NAME...]
                           only the scenarios; SERVER=knfsd runs them against the kernel's server
   vm run [OPTIONS] 'CMD'  run a shell command in the virtual machine
   fuzz SECONDS            libFuzzer (where cargo-fuzz is) and new cases for the property tests

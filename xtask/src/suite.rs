@@ -73,9 +73,9 @@ pub fn vm(args: &[String]) -> Result<(), Failure> {
             step::run(&mut script("build"))?;
             step::run(script("run").args(rest))
         }
-        _ => {
-            Err(Failure::usage("vm: build | suite quick|full [NAME...] | run [OPTIONS] 'COMMAND'"))
-        }
+        _ => Err(Failure::usage(
+            "vm: build | suite quick|full|soak [NAME...] | run [OPTIONS] 'COMMAND'",
+        )),
     }
 }
 

@@ -3,7 +3,7 @@
 # restart, the client carries on without an error, and in the end every byte is in place.
 . /host/vm/lib.sh
 
-rounds=$(quick_or_full 3 20)
+rounds=$(quick_or_full 3 8 20)
 serve_and_mount
 rm -f /run/crash.*
 python3 /host/vm/scenarios/crash.py write "$MOUNT" 2>/run/crash.errors &

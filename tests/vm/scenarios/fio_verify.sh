@@ -2,7 +2,7 @@
 # fio writes blocks that carry their own checksum and reads them back: direct at depth 32, buffered with fsync, two writers.
 . /host/vm/lib.sh
 
-size=$(quick_or_full 32m 256m)
+size=$(quick_or_full 32m 64m 1g)
 fio_job() { # NAME OPTION...
   local name=$1
   shift

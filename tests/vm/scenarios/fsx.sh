@@ -21,6 +21,6 @@ sendfile = 2
 posix_fadvise = 2
 T
 for seed in 1 2 3; do
-  "$BIN/fsx" -f /tmp/fsx.toml -N "$(quick_or_full 1000 10000)" -S $seed -P "$LOGS" "$MOUNT/fsx-$seed" >"$LOGS/fsx.$seed" 2>&1 ||
+  "$BIN/fsx" -f /tmp/fsx.toml -N "$(quick_or_full 1000 5000 100000)" -S $seed -P "$LOGS" "$MOUNT/fsx-$seed" >"$LOGS/fsx.$seed" 2>&1 ||
     fail "seed $seed: $(grep -m1 -iE 'error|mismatch|miscompare|bad|panick' "$LOGS/fsx.$seed" || tail -n 1 "$LOGS/fsx.$seed")"
 done

@@ -36,7 +36,7 @@ rdma_load=$!
 load /mnt/tcp/by-tcp tcp >"$LOGS/load.tcp" 2>&1 &
 tcp_load=$!
 more() { [ "$(cat "/run/flap.$1" 2>/dev/null || echo 0)" -gt "$2" ]; }
-for flap in $(seq "$(quick_or_full 2 6)"); do
+for flap in $(seq "$(quick_or_full 2 4 20)"); do
   rdma_before=$(cat /run/flap.rdma 2>/dev/null || echo 0)
   within 60 "flap $flap: I/O over RDMA before it" more rdma $((rdma_before + 2))
   rdma link del rxe0
