@@ -7,7 +7,7 @@
 #![cfg(feature = "rdma")]
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     net::{Ipv6Addr, SocketAddr},
     process::Command,
     sync::{
@@ -354,7 +354,7 @@ impl Drop for Running {
     }
 }
 
-struct Client(VerbsEndpoint);
+struct Client(VerbsEndpoint, VecDeque<EndpointEvent>);
 
 impl Client {
     fn ask(address: SocketAddr, private_data: &'static [u8]) -> Self {
@@ -369,7 +369,7 @@ impl Client {
         for _ in 0..8 {
             endpoint.post_receive().unwrap();
         }
-        Self(endpoint)
+        Self(endpoint, VecDeque::new())
     }
 
     fn connect(address: SocketAddr) -> Self {
@@ -393,10 +393,9 @@ impl Client {
         let mut events = Vec::new();
         while Instant::now() < until {
             self.0.poll(&mut events);
-            events.retain(|event| !matches!(event, EndpointEvent::Sent));
-            if !events.is_empty() {
-                assert_eq!(events.len(), 1, "one question at a time: {events:?}");
-                return events.pop();
+            self.1.extend(events.drain(..).filter(|event| *event != EndpointEvent::Sent));
+            if let Some(event) = self.1.pop_front() {
+                return Some(event);
             }
             self.0.wait(Duration::from_millis(50));
         }
@@ -602,7 +601,8 @@ fn a_device_goes_and_comes_back() {
                 // Until the connection breaks; the client then lets go of its device.
                 while client.0.send(b"Echo").is_ok() {
                     match client.try_next(Duration::from_millis(500)) {
-                        Some(EndpointEvent::Received { .. }) => client.0.post_receive().unwrap(),
+                        Some(EndpointEvent::Received { .. }) if client.0.post_receive().is_ok() => {
+                        }
                         _ => return,
                     }
                 }
