@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     load::{LoadSettings, Op},
+    soft::Transport,
     target::Target,
 };
 
@@ -23,6 +24,26 @@ pub struct Cli {
 pub enum Command {
     /// Put load on a server and print one line of JSON.
     Load(LoadArgs),
+    /// Start our own server in this process, put load on it and print one line of JSON.
+    Soft(SoftArgs),
+}
+
+/// Arguments of `soft`.
+#[derive(Debug, Args)]
+pub struct SoftArgs {
+    /// How the client reaches the server.
+    #[arg(long, value_enum, default_value = "soft")]
+    pub transport: Transport,
+    /// Lanes of the server.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub lanes: u32,
+    /// How long a lane looks for work before it sleeps, in microseconds. 0 keeps idle time out of the lanes'
+    /// CPU time.
+    #[arg(long, default_value_t = 0)]
+    pub spin_us: u64,
+    /// What the load does.
+    #[command(flatten)]
+    pub shape: LoadShape,
 }
 
 /// Arguments of `load`.
@@ -158,7 +179,7 @@ mod tests {
         let parse = |more: &[&str]| {
             let args = ["aqueduct-bench", "load", "--target", "tcp:127.0.0.1:1", "--op", "read"];
             let cli = Cli::try_parse_from(args.iter().chain(more)).unwrap();
-            let Command::Load(load) = cli.command;
+            let Command::Load(load) = cli.command else { panic!("not a load") };
             load.shape.settings(load.target, load.export, load.mount_port).map(|s| s.size)
         };
         assert_eq!(parse(&[]), Ok(4096));

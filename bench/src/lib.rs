@@ -2,6 +2,7 @@
 //!
 //! * [`load`]: a pipelined NFSv3 load against any server, over TCP or RDMA
 //! * [`nfs3`]: the client's side of NFSv3 and MOUNT3 (RFC 1813)
+//! * [`soft`]: our own server in this process, as the target of a load
 //! * [`target`]: where the server is
 //! * [`report`]: what came of it, as JSON
 //! * `histogram`: latencies
@@ -14,4 +15,5 @@ pub mod load;
 pub mod nfs3;
 pub mod pattern;
 pub mod report;
+pub mod soft;
 pub mod target;
