@@ -9,7 +9,7 @@ op=${1:-read} size=${2:-4KiB}
 few=2000 many=6000
 profile=${PROFILE:-vm}
 cargo build --quiet --profile "$profile" -p aqueduct-bench --bin aqueduct-bench --no-default-features
-binary=${CARGO_TARGET_DIR:-target}/$profile/aqueduct-bench
+binary=${CARGO_TARGET_DIR:-target}/${profile/#%dev/debug}/aqueduct-bench
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 

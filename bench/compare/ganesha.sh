@@ -35,7 +35,7 @@ fi
 
 cd "$here/../.."
 cargo build --quiet --profile "$profile" -p aqueduct-gateway -p aqueduct-bench --bins --examples
-bin=${CARGO_TARGET_DIR:-target}/$profile
+bin=${CARGO_TARGET_DIR:-target}/${profile/#%dev/debug}
 
 wait_for() { # PORT LOG
     for _ in $(seq 200); do
