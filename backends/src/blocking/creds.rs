@@ -14,18 +14,60 @@
 //! [`can_switch`] says so and [`assume`] then changes nothing.
 #![allow(unsafe_code)]
 
-use std::{cell::RefCell, io, marker::PhantomData, sync::OnceLock};
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    marker::PhantomData,
+    sync::OnceLock,
+};
+
+use rustix::thread::CapabilitySet;
 
 use crate::identity::{GROUPS_MAX, Identity};
 
 /// What no user has: asking for it changes nothing and tells the present value.
 const NO_ID: u32 = u32::MAX;
 
+/// The user and group that owns nothing.
+const NOBODY: u32 = 65_534;
+
 thread_local! {
     /// Supplementary groups that this thread has, once we have set them.
     static GROUPS: RefCell<Option<Vec<u32>>> = const { RefCell::new(None) };
+    /// This thread must stay what it is.
+    static KEPT: Cell<bool> = const { Cell::new(false) };
 }
 
+/// From now on this thread never changes its credentials: [`assume`] answers EWOULDBLOCK instead, and the
+/// work has to go to another thread.
+///
+/// Lanes need this. The kernel lets a thread post to an RDMA device by write(2) only while its credentials
+/// are the very object that opened the device (`ib_safe_file_access`), and going there and back makes a new
+/// object. Software devices (soft-RoCE) post that way.
+pub fn keep() {
+    KEPT.set(true);
+}
+
+/// Give up what an ordinary user's write must not have, on this thread: room beyond quotas and the blocks
+/// reserved for the superuser. (Changing fsuid takes away only the capabilities about permissions.)
+pub fn drop_resource_rights() {
+    let Ok(mut sets) = rustix::thread::capabilities(None) else { return };
+    sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+    if let Err(error) = rustix::thread::set_capabilities(None, sets) {
+        tracing::debug!(%error, "cannot give up CAP_SYS_RESOURCE");
+    }
+}
+
+/// Become nobody for the rest of this thread's life: no user's rights, no capability that matters to files.
+///
+/// # Errors
+/// When the kernel refuses; the thread must end then.
+pub fn become_nobody() -> io::Result<()> {
+    drop_resource_rights();
+    set_groups(&[])?;
+    set_fs_gid(NOBODY)?;
+    set_fs_uid(NOBODY)
+}
 fn set_fs_uid(uid: u32) -> io::Result<()> {
     // SAFETY: plain integers, no memory; affects only this thread's credentials.
     unsafe { libc::syscall(libc::SYS_setfsuid, uid) };
@@ -104,6 +146,13 @@ pub fn assume(identity: &Identity) -> io::Result<Assumed> {
     if identity.groups.len() > GROUPS_MAX || identity.uid == NO_ID || identity.gid == NO_ID {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
+    if KEPT.get() {
+        // The superuser's groups give it nothing that it has not got anyway.
+        if (identity.uid, identity.gid) == (0, 0) {
+            return Ok(Assumed { home: None, stays_on_thread: PhantomData });
+        }
+        return Err(io::Error::from_raw_os_error(libc::EWOULDBLOCK));
+    }
     wear_groups(&identity.groups)?;
     if (identity.uid, identity.gid) == (0, 0) {
         // A thread at home is that already.
@@ -158,6 +207,20 @@ mod tests {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("Groups:")).unwrap();
         line.split_whitespace().skip(1).map(|gid| gid.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn bug_rdma_post_refused_after_credentials_changed() {
+        // A lane that had been somebody else for a moment could not post to soft-RoCE any more.
+        let result = std::thread::spawn(|| {
+            keep();
+            (assume(&Identity::new(1000, 1000)).err(), assume(&Identity::root()).is_ok())
+        });
+        let (refused, root) = result.join().unwrap();
+        if can_switch() {
+            assert_eq!(refused.and_then(|error| error.raw_os_error()), Some(libc::EWOULDBLOCK));
+        }
+        assert!(root);
     }
 
     #[test]

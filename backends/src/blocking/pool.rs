@@ -13,6 +13,8 @@ use std::{
     thread::JoinHandle,
 };
 
+use super::creds;
+
 /// Work for a pool thread.
 pub type Job = Box<dyn FnOnce() + Send>;
 
@@ -116,6 +118,9 @@ impl Drop for BlockingPool {
 }
 
 fn work(queue: &Queue) {
+    if creds::can_switch() {
+        creds::drop_resource_rights();
+    }
     while let Some((job, waiting)) = next(queue) {
         waiting.into_iter().for_each(Waker::wake);
         if catch_unwind(AssertUnwindSafe(job)).is_err() {

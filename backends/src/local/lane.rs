@@ -17,7 +17,7 @@ use std::{
 };
 
 use crate::{
-    attr::Around,
+    attr::Attributes,
     backend::{LaneBackend, LaneResources},
     blocking::{BlockingPool, Job, creds},
     error::{BackendError, ErrorKind},
@@ -73,6 +73,7 @@ impl fmt::Debug for LocalLane {
 impl LocalLane {
     /// The half of `backend` on this lane.
     pub fn new(backend: Arc<LocalBackend>, lane: &LaneResources) -> Self {
+        creds::keep();
         Self {
             backend,
             blocking: lane.blocking.clone(),
@@ -118,15 +119,14 @@ impl LocalLane {
             Operation::Access { mask, .. } => backend.access(who, &file, *mask, &mut around),
             // The parent may have to be read from the drive.
             Operation::Lookup { name, .. } if &name[..] != b".." => {
-                let found = backend.lookup(who, &file, name, true, &mut around);
-                match found {
-                    Err(error) if would_block(&error) => return Err(request),
-                    found => found,
-                }
+                backend.lookup(who, &file, name, true, &mut around)
             }
             _ => return Err(request),
         };
-        Ok(completion(request.token, result, around))
+        match result {
+            Err(error) if would_block(&error) => Err(request),
+            result => Ok(completion(request.token, result, around)),
+        }
     }
 
     fn on_pool(&mut self, request: Request) {
@@ -141,12 +141,28 @@ impl LocalLane {
     /// Begin READ, WRITE or COMMIT, if the file is open for it; else open it on the pool first.
     fn transfer(&mut self, request: Request) -> Option<Completion> {
         let file = subject(&request.operation).and_then(|handle| self.backend.held(&handle));
-        match file {
-            Some(file) if self.is_prepared(&file, &request.operation) => self.start(request, file),
-            _ => {
+        let Some(file) = file.filter(|file| self.is_prepared(file, &request.operation)) else {
+            self.prepare(request);
+            return None;
+        };
+        match permission::for_transfer(&file, &request.operation, &request.identity) {
+            Ok(attr) => self.start(request, file, attr),
+            Err((error, _)) if error.kind == ErrorKind::Later => {
                 self.prepare(request);
                 None
             }
+            Err((error, first)) => {
+                let around = Arounds { first, ..Arounds::default() };
+                Some(completion(request.token, Err(error), around))
+            }
+        }
+    }
+
+    /// A thread has opened the file and found that the caller may.
+    fn prepared(&mut self, request: Request, file: Arc<OpenFile>) -> Option<Completion> {
+        match stat(&file.path) {
+            Ok(about) => self.start(request, file, about.attributes),
+            Err(error) => Some(Completion::failed(request.token, error)),
         }
     }
 
@@ -170,27 +186,40 @@ impl LocalLane {
     fn prepare(&mut self, request: Request) {
         let backend = self.backend.clone();
         let answer = Answer::new(self.inbox.clone(), request.token);
-        self.queue(Box::new(move || match backend.prepare(&request.operation) {
-            Ok(file) => answer.send(Message::Prepared(request, file)),
-            Err(error) => {
-                let held = subject(&request.operation).and_then(|handle| backend.held(&handle));
-                let mut around = Arounds::default();
-                if let Some(file) = held {
-                    around.first = backend.after(&file);
+        self.queue(Box::new(move || {
+            let prepared = backend.prepare(&request.operation).and_then(|file| {
+                permission::for_transfer(&file, &request.operation, &request.identity)
+                    .map_err(|(error, _)| error)?;
+                Ok(file)
+            });
+            match prepared {
+                Ok(file) => answer.send(Message::Prepared(request, file)),
+                Err(error) => {
+                    let held = subject(&request.operation).and_then(|handle| backend.held(&handle));
+                    let mut around = Arounds::default();
+                    if let Some(file) = held {
+                        around.first = backend.after(&file);
+                    }
+                    answer.send(Message::Finished(completion(request.token, Err(error), around)));
                 }
-                answer.send(Message::Finished(completion(request.token, Err(error), around)));
             }
         }));
     }
 
-    fn start(&mut self, request: Request, file: Arc<OpenFile>) -> Option<Completion> {
+    fn start(
+        &mut self,
+        request: Request,
+        file: Arc<OpenFile>,
+        attr: Attributes,
+    ) -> Option<Completion> {
         let Request { token, identity, operation } = request;
         let subject = Subject { token, who: identity, file };
         self.next_tag = self.next_tag.wrapping_add(1);
         let tag = self.next_tag;
         let (transfer, step) = match operation {
             Operation::Read { offset, count, into, .. } => {
-                let (read, step) = ReadTransfer::start(&self.backend, subject, offset, count, into);
+                let what = (offset, count, into);
+                let (read, step) = ReadTransfer::start(&self.backend, subject, &attr, what);
                 (read.map(|read| Transfer::Read(Box::new(read))), step)
             }
             Operation::Write { offset, data, stability, .. } => {
@@ -199,7 +228,10 @@ impl LocalLane {
                     WriteTransfer::start(&self.backend, subject, what, (&self.inbox, tag));
                 (write.map(|write| Transfer::Write(Box::new(write))), step)
             }
-            _ => return self.commit(subject),
+            _ => {
+                self.commit(subject);
+                return None;
+            }
         };
         if let (Some(transfer), false) = (transfer, matches!(step, Step::Done(_))) {
             self.transfers.insert(tag, transfer);
@@ -237,18 +269,10 @@ impl LocalLane {
         }));
     }
 
-    fn commit(&mut self, subject: Subject) -> Option<Completion> {
-        let attr = match stat(&subject.file.path) {
-            Ok(about) => about.attributes,
-            Err(error) => return Some(subject.answer(Err(error))),
-        };
-        if let Err(error) = permission::require_write(&subject.file, &attr, &subject.who) {
-            return Some(subject.answer_with(Err(error), Around::after(attr)));
-        }
+    fn commit(&mut self, subject: Subject) {
         if subject.file.commits.arrive(self.inbox.clone(), subject.token) {
             self.begin_sync(subject.file);
         }
-        None
     }
 
     fn begin_sync(&mut self, file: Arc<OpenFile>) {
@@ -383,7 +407,7 @@ impl LaneBackend for LocalLane {
         for message in self.inbox.take() {
             match message {
                 Message::Finished(done) => out.push(done),
-                Message::Prepared(request, file) => out.extend(self.start(request, file)),
+                Message::Prepared(request, file) => out.extend(self.prepared(request, file)),
                 Message::IoDone(done) => self.io_done(done, out),
                 Message::GateOpen(tag) => self.gate_open(tag, out),
             }

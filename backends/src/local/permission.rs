@@ -11,13 +11,14 @@
 use std::sync::{Arc, PoisonError};
 
 use crate::{
-    attr::{Attributes, FileKind, Timestamp},
+    attr::{Around, Attributes, FileKind, Timestamp},
     blocking::creds,
     error::{BackendError, ErrorKind},
     identity::Identity,
+    op::Operation,
 };
 
-use super::{open_file::OpenFile, sys};
+use super::{attr::stat, open_file::OpenFile, sys};
 
 /// Rights: the bits of access(2).
 pub const READ: i32 = libc::R_OK;
@@ -154,6 +155,24 @@ pub fn require_write(
         return Ok(());
     }
     require(file, attr, identity, WRITE)
+}
+
+/// Whether the caller may do a READ, WRITE or COMMIT. Returns the attributes that were looked at.
+///
+/// # Errors
+/// As [`require_read`] and [`require_write`], with the attributes where known; `Later` when the question
+/// would have to be asked as the caller and this thread cannot (see `creds::keep`).
+pub fn for_transfer(
+    file: &OpenFile,
+    operation: &Operation,
+    identity: &Arc<Identity>,
+) -> Result<Attributes, (BackendError, Around)> {
+    let attr = stat(&file.path).map_err(|error| (error, Around::default()))?.attributes;
+    let allowed = match operation {
+        Operation::Read { .. } => require_read(file, &attr, identity),
+        _ => require_write(file, &attr, identity),
+    };
+    allowed.map(|()| attr).map_err(|error| (error, Around::after(attr)))
 }
 
 fn require_data(file: &OpenFile) -> Result<(), BackendError> {

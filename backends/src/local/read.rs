@@ -10,7 +10,7 @@ use buffers::Lease;
 use rustix::io::ReadWriteFlags;
 
 use crate::{
-    attr::Around,
+    attr::{Around, Attributes},
     error::{BackendError, ErrorKind},
     op::Outcome,
     uring::{Io, IoDone, IoKind},
@@ -20,7 +20,6 @@ use super::{
     attr::stat,
     backend::LocalBackend,
     open_file::Purpose,
-    permission,
     settings::IoMode,
     transfer::{Fd, RETRIES_MAX, RWF_DONTCACHE, Step, Subject, not_prepared},
 };
@@ -46,15 +45,14 @@ pub struct ReadTransfer {
 }
 
 impl ReadTransfer {
-    /// Check and plan; perhaps answer at once.
+    /// Plan a read that the caller may do; perhaps answer at once. `attr`: the file now.
     pub fn start(
         backend: &LocalBackend,
         subject: Subject,
-        offset: u64,
-        count: u32,
-        into: Lease,
+        attr: &Attributes,
+        (offset, count, into): (u64, u32, Lease),
     ) -> (Option<Self>, Step) {
-        match Self::plan(backend, &subject, offset, count, &into) {
+        match Self::plan(backend, &subject, attr, (offset, count, &into)) {
             Ok(Plan::Nothing { end_of_file, around }) => {
                 let data = into.freeze(0, 0);
                 let done = Ok(Outcome::Data { data, end_of_file });
@@ -72,17 +70,14 @@ impl ReadTransfer {
     fn plan(
         backend: &LocalBackend,
         subject: &Subject,
-        offset: u64,
-        count: u32,
-        into: &Lease,
+        attr: &Attributes,
+        (offset, count, into): (u64, u32, &Lease),
     ) -> Result<Plan, BackendError> {
         let file = &subject.file;
-        let attr = stat(&file.path)?.attributes;
-        permission::require_read(file, &attr, &subject.who)?;
         let left = attr.size.saturating_sub(offset);
         let count = usize::try_from(left).unwrap_or(usize::MAX).min(count as usize);
         if count == 0 {
-            return Ok(Plan::Nothing { end_of_file: left == 0, around: Around::after(attr) });
+            return Ok(Plan::Nothing { end_of_file: left == 0, around: Around::after(*attr) });
         }
         let count = count.min(into.capacity());
         let buffered = file.ready(Purpose::Read).or_else(|| file.ready(Purpose::Write));

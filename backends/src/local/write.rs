@@ -23,7 +23,6 @@ use super::{
     backend::LocalBackend,
     inbox::{Inbox, Message},
     open_file::{DirectAlign, Purpose},
-    permission,
     settings::IoMode,
     transfer::{RETRIES_MAX, RWF_DONTCACHE, RWF_DSYNC, RWF_SYNC, Step, Subject, not_prepared},
     write_gate::Pass,
@@ -100,8 +99,6 @@ impl WriteTransfer {
 
     fn plan(&mut self, backend: &LocalBackend) -> Result<(), BackendError> {
         let file = &self.subject.file;
-        let attr = stat(&file.path)?.attributes;
-        permission::require_write(file, &attr, &self.subject.who)?;
         let end = self.offset.checked_add(self.data.len() as u64);
         if end.is_none_or(|end| i64::try_from(end).is_err()) {
             return Err(BackendError::new(ErrorKind::TooLarge, "write"));

@@ -1,63 +1,43 @@
-//! Identities that the ring knows.
+//! The one identity that the ring knows besides our own.
 //!
-//! `sqe.personality` makes the kernel carry out one operation with credentials that were registered before,
-//! also on its own worker threads. Ids are scarce (16 bits for each ring), so the least recently used one
-//! gives way. The lane's thread wears the identity for the moment of the registration.
+//! `sqe.personality` makes the kernel carry out an operation with credentials that were registered before, also
+//! on its own worker threads. Data operations go through descriptors that are open, so the kernel asks no more
+//! who may read or write; what is left are the side effects of a write by somebody without privileges: set-id
+//! bits are cleared, quotas and reserved blocks hold. Nobody's credentials serve for that, whoever the caller
+//! is.
+//!
+//! The registration takes the credentials of the thread that asks, and a lane must never change its own (see
+//! `creds::keep`). So the ring is made, disabled, on a thread that has become nobody and ends right after; the
+//! lane enables it and is its issuer from then on.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::io;
 
-use io_uring::IoUring;
+use io_uring::{IoUring, squeue};
 
-use crate::{blocking::creds, identity::Identity};
+use crate::blocking::creds;
 
-#[derive(Debug)]
-struct Known {
-    id: u16,
-    used: u64,
+/// A disabled ring and the id of nobody's credentials in it; 0 (ourselves) where we cannot be others anyway.
+pub struct Made {
+    /// The ring, to be enabled by its issuer.
+    pub ring: IoUring<squeue::Entry>,
+    /// For operations on behalf of ordinary users.
+    pub nobody: u16,
 }
 
-/// The identities registered with one ring.
-#[derive(Debug)]
-pub struct Personalities {
-    known: HashMap<Arc<Identity>, Known>,
-    limit: usize,
-    clock: u64,
-}
-
-impl Personalities {
-    /// At most `limit` identities at a time (at least 1).
-    pub fn new(limit: usize) -> Self {
-        Self { known: HashMap::new(), limit: limit.clamp(1, 60_000), clock: 0 }
+/// Make a ring with `build` that knows nobody's credentials.
+///
+/// # Errors
+/// When the ring cannot be made, or the credentials cannot be registered.
+pub fn make(build: impl FnOnce() -> io::Result<IoUring<squeue::Entry>> + Send) -> io::Result<Made> {
+    if !creds::can_switch() {
+        return Ok(Made { ring: build()?, nobody: 0 });
     }
-
-    /// Id of `identity` if it is registered.
-    pub fn get(&mut self, identity: &Arc<Identity>) -> Option<u16> {
-        self.clock += 1;
-        let known = self.known.get_mut(identity)?;
-        known.used = self.clock;
-        Some(known.id)
-    }
-
-    /// Whether the next registration has to give up an id. Entries that carry it must be submitted before.
-    pub fn is_full(&self) -> bool {
-        self.known.len() >= self.limit
-    }
-
-    /// Register `identity`.
-    ///
-    /// # Errors
-    /// When it cannot be assumed or the kernel refuses.
-    pub fn register(&mut self, ring: &IoUring, identity: &Arc<Identity>) -> io::Result<u16> {
-        if self.is_full() {
-            let oldest = self.known.iter().min_by_key(|(_, known)| known.used);
-            if let Some(oldest) = oldest.map(|(identity, _)| identity.clone())
-                && let Some(gone) = self.known.remove(&oldest)
-            {
-                ring.submitter().unregister_personality(gone.id)?;
-            }
-        }
-        let id = creds::with(identity, || ring.submitter().register_personality())??;
-        self.known.insert(identity.clone(), Known { id, used: self.clock });
-        Ok(id)
-    }
+    let work = || {
+        let ring = build()?;
+        creds::become_nobody()?;
+        let nobody = ring.submitter().register_personality()?;
+        Ok(Made { ring, nobody })
+    };
+    std::thread::scope(|scope| scope.spawn(work).join())
+        .unwrap_or_else(|_| Err(io::Error::other("the thread that makes the ring panicked")))
 }

@@ -22,7 +22,11 @@ use buffers::Arena;
 use io_uring::{IoUring, opcode, squeue};
 use rustix::event::EventfdFlags;
 
-use super::{files::FileSlots, op::Io, personality::Personalities};
+use super::{
+    files::FileSlots,
+    op::Io,
+    personality::{self, Made},
+};
 
 const ENTER_GETEVENTS: u32 = 1;
 
@@ -35,13 +39,11 @@ pub struct RingSettings {
     pub workers_max: u32,
     /// Files in the ring's table; 0: no table.
     pub files_max: u32,
-    /// Identities that the ring remembers.
-    pub personalities_max: usize,
 }
 
 impl Default for RingSettings {
     fn default() -> Self {
-        Self { entries: 1024, workers_max: 16, files_max: 1024, personalities_max: 1024 }
+        Self { entries: 1024, workers_max: 16, files_max: 1024 }
     }
 }
 
@@ -75,7 +77,8 @@ struct Inner {
     backlog: VecDeque<InFlight>,
     /// Finished operations by owner; `None`: the owner is gone.
     mailboxes: Vec<Option<Vec<IoDone>>>,
-    personalities: Personalities,
+    /// Personality for operations on behalf of ordinary users.
+    nobody: u16,
     files: FileSlots,
 }
 
@@ -100,7 +103,8 @@ impl LaneRing {
     /// When the kernel has no io_uring, forbids it (sysctl, seccomp), or lacks an operation that is needed.
     /// The lane then does without: everything goes through the blocking pool.
     pub fn open(settings: &RingSettings, arena: &Arc<Arena>) -> io::Result<Self> {
-        let ring = build(settings)?;
+        let Made { ring, nobody } = personality::make(|| build(settings))?;
+        ring.submitter().register_enable_rings()?;
         probe(&ring)?;
         let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
@@ -121,7 +125,7 @@ impl LaneRing {
             in_flight: 0,
             backlog: VecDeque::new(),
             mailboxes: Vec::new(),
-            personalities: Personalities::new(settings.personalities_max),
+            nobody,
             files,
         }))))
     }
@@ -239,14 +243,7 @@ impl Inner {
                 return Err(item);
             }
         }
-        let personality = match self.personality(&item.io) {
-            Ok(personality) => personality,
-            Err(error) => {
-                tracing::warn!(%error, "the ring cannot act as a caller");
-                self.deliver(item, -libc::EAGAIN);
-                return Ok(());
-            }
-        };
+        let personality = if item.io.identity.is_some() { self.nobody } else { 0 };
         let slot = self.file_slot(&item.io.file);
         let arena = self.arena.as_deref();
         let Some(entry) = item.io.entry(slot, |bytes| Some(arena?.locate(bytes)?.chunk)) else {
@@ -288,21 +285,6 @@ impl Inner {
             }
         }
         self.files.insert(&self.ring, file).ok()
-    }
-
-    fn personality(&mut self, io: &Io) -> io::Result<u16> {
-        let Some(identity) = &io.identity else { return Ok(0) };
-        if let Some(id) = self.personalities.get(identity) {
-            return Ok(id);
-        }
-        if self.personalities.is_full() {
-            // Entries in the queue may name the id that is about to go.
-            self.submit();
-            if !self.ring.submission().is_empty() {
-                return Err(io::Error::from_raw_os_error(libc::EAGAIN));
-            }
-        }
-        self.personalities.register(&self.ring, identity)
     }
 
     fn deliver(&mut self, item: InFlight, result: i32) {
@@ -413,12 +395,22 @@ fn build(settings: &RingSettings) -> io::Result<IoUring> {
     let completions = entries.saturating_mul(4);
     let mut deferred = IoUring::<squeue::Entry>::builder();
     deferred.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
-    deferred.setup_submit_all().setup_clamp().setup_cqsize(completions).dontfork();
+    deferred
+        .setup_r_disabled()
+        .setup_submit_all()
+        .setup_clamp()
+        .setup_cqsize(completions)
+        .dontfork();
     let mut cooperative = IoUring::<squeue::Entry>::builder();
     cooperative.setup_coop_taskrun().setup_taskrun_flag();
-    cooperative.setup_submit_all().setup_clamp().setup_cqsize(completions).dontfork();
+    cooperative
+        .setup_r_disabled()
+        .setup_submit_all()
+        .setup_clamp()
+        .setup_cqsize(completions)
+        .dontfork();
     let mut plain = IoUring::<squeue::Entry>::builder();
-    plain.setup_clamp().setup_cqsize(completions).dontfork();
+    plain.setup_r_disabled().setup_clamp().setup_cqsize(completions).dontfork();
     deferred
         .build(entries)
         .or_else(|_| cooperative.build(entries))
