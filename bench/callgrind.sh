@@ -8,8 +8,10 @@ cd "$(dirname "$0")/.."
 op=${1:-read} size=${2:-4KiB}
 few=2000 many=6000
 profile=${PROFILE:-vm}
+folder=$profile
+if [ "$profile" = dev ]; then folder=debug; fi
 cargo build --quiet --profile "$profile" -p aqueduct-bench --bin aqueduct-bench --no-default-features
-binary=${CARGO_TARGET_DIR:-target}/${profile/#%dev/debug}/aqueduct-bench
+binary=${CARGO_TARGET_DIR:-target}/$folder/aqueduct-bench
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
@@ -27,8 +29,10 @@ run() { # CALLS: prints instructions of all threads and of the lanes
     echo "$all $lane"
 }
 
-read -r all_few lane_few <<<"$(run $few)"
-read -r all_many lane_many <<<"$(run $many)"
+counts=$(run $few)
+read -r all_few lane_few <<<"$counts"
+counts=$(run $many)
+read -r all_many lane_many <<<"$counts"
 if [ "$lane_many" -le "$lane_few" ]; then
     echo "callgrind.sh: no thread with the lane's loop was found" >&2
     exit 1

@@ -13,6 +13,8 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 results=$(mkdir -p "$1" && cd "$1" && pwd)
 rounds=${ROUNDS:-5} seconds=${SECONDS_PER_RUN:-4} profile=${PROFILE:-release}
+folder=$profile
+if [ "$profile" = dev ]; then folder=debug; fi
 data=${DATA:-$(mktemp -d /var/tmp/aqueduct-compare.XXXXXX)}
 port_ours=12049 port_nfsserve=12050 port_ganesha=12051 port_ganesha_mount=12052
 reports=$results/ganesha.reports.jsonl raw=$results/ganesha.raw.jsonl
@@ -35,7 +37,7 @@ fi
 
 cd "$here/../.."
 cargo build --quiet --profile "$profile" -p aqueduct-gateway -p aqueduct-bench --bins --examples
-bin=${CARGO_TARGET_DIR:-target}/${profile/#%dev/debug}
+bin=${CARGO_TARGET_DIR:-target}/$folder
 
 wait_for() { # PORT LOG
     for _ in $(seq 200); do
