@@ -175,7 +175,7 @@ mod device {
             private_data: settings.private_data(false).into(),
             message_bytes: settings.receive_bytes,
             receives: settings.credits as usize + 8,
-            sends: settings.credits as usize + 8,
+            sends: 2 * settings.credits as usize,
             reads_served: READS_SERVED,
         };
         let endpoint = VerbsEndpoint::connect(server, endpoint)?;

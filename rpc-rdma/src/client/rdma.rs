@@ -16,6 +16,7 @@ use super::{
     memory::{Chunk, Memory},
     message::{Procedure, encode_call},
     rpc_client::{CallFault, ClientError, Reply, ReplyOptions, RpcClient},
+    settings::RdmaClientSettings,
     shape::{CallForm, ReplyForm, Shape, reply_bytes},
 };
 use crate::{
@@ -28,55 +29,6 @@ use crate::{
     wire::{WireError, WireFault},
     xdr::{Piece, Rope, pad_bytes},
 };
-
-/// How the client behaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RdmaClientSettings {
-    /// Longest Send, in bytes.
-    pub send_bytes: usize,
-    /// Size of our Receives, in bytes.
-    pub receive_bytes: usize,
-    /// Credits that we ask for, and never exceed.
-    pub credits: u32,
-    /// Receives that the endpoint has posted when it connects.
-    pub receives_posted: usize,
-    /// Keep to the server's grants. A test may choose not to.
-    pub heed_credits: bool,
-    /// Give every region a new key for each use, as Linux does. Dear on real devices.
-    pub new_keys: bool,
-    /// Which chunks are used.
-    pub shape: Shape,
-    /// The first xid.
-    pub first_xid: u32,
-}
-
-impl Default for RdmaClientSettings {
-    /// What a Linux client does.
-    fn default() -> Self {
-        Self {
-            send_bytes: 4096,
-            receive_bytes: 4096,
-            credits: 128,
-            receives_posted: 8,
-            heed_credits: true,
-            new_keys: true,
-            shape: Shape::default(),
-            first_xid: 0x5a01_0000,
-        }
-    }
-}
-
-impl RdmaClientSettings {
-    /// Private data for the connection request.
-    pub fn private_data(&self, remote_invalidation: bool) -> Vec<u8> {
-        let data = PrivateData {
-            invalidate: remote_invalidation,
-            send_bytes: self.send_bytes,
-            receive_bytes: self.receive_bytes,
-        };
-        data.encode().to_vec()
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -109,8 +61,10 @@ pub struct RdmaClient<E: Endpoint> {
     endpoint: E,
     settings: RdmaClientSettings,
     phase: Phase,
-    /// The endpoint refused a Send; it may still tell why.
-    broken: bool,
+    /// Why the endpoint refused a Send.
+    refused: Option<WireError>,
+    /// `scratch` holds a call for which the send queue had no room.
+    stalled: bool,
     call_bytes_max: usize,
     reply_bytes_max: usize,
     granted: u32,
@@ -140,7 +94,8 @@ impl<E: Endpoint> RdmaClient<E> {
         Self {
             endpoint,
             phase: Phase::Connecting,
-            broken: false,
+            refused: None,
+            stalled: false,
             call_bytes_max: 0,
             reply_bytes_max: 0,
             granted: 1,
@@ -213,27 +168,41 @@ impl<E: Endpoint> RdmaClient<E> {
         }
     }
 
-    /// Send what the credits allow.
+    /// Send what the credits and the send queue allow.
     fn send_waiting(&mut self) -> Result<(), ClientError> {
-        while self.phase == Phase::Up && self.pending.len() < self.window() {
+        if self.stalled {
+            self.post_call();
+        }
+        while self.phase == Phase::Up
+            && !self.stalled
+            && self.refused.is_none()
+            && self.pending.len() < self.window()
+        {
             let Some(waiting) = self.waiting.pop_front() else { break };
             let pending = self.marshal(&waiting)?;
             self.pending.insert(waiting.xid, pending);
-            // The call counts as sent: its end is told by a reply or by the end of the connection.
-            if self.post_call().is_err() {
-                self.broken = true;
-                break;
-            }
+            self.post_call();
         }
         Ok(())
     }
 
-    fn post_call(&mut self) -> Result<(), WireError> {
+    /// Post the call in `scratch`. It counts as sent: its end is told by a reply or by the end of the
+    /// connection.
+    fn post_call(&mut self) {
+        self.stalled = false;
         while self.receives < self.pending.len() {
-            self.endpoint.post_receive()?;
-            self.receives += 1;
+            match self.endpoint.post_receive() {
+                Ok(()) => self.receives += 1,
+                Err(error) => return self.refused = Some(error),
+            }
         }
-        self.endpoint.send(&self.scratch)
+        match self.endpoint.send(&self.scratch) {
+            Ok(()) => {}
+            // A reply can overtake the completion of its call's Send, so that more Sends are under way than
+            // calls. Their completions make room.
+            Err(WireError::QueueFull) => self.stalled = true,
+            Err(error) => self.refused = Some(error),
+        }
     }
 
     /// Build the Send of a call in `scratch`, and the chunks that go with it.
@@ -471,12 +440,16 @@ impl<E: Endpoint> RpcClient for RdmaClient<E> {
         }
         self.events = events;
         self.send_waiting()?;
-        if self.broken && self.phase == Phase::Up {
+        if self.refused.is_some() && self.phase == Phase::Up {
             self.end(Phase::Failed(WireFault::Local), out);
         }
-        match self.error() {
-            Some(error) if out.len() == before => Err(error),
-            _ => Ok(()),
+        if out.len() > before {
+            return Ok(());
+        }
+        match (self.error(), self.refused.take()) {
+            (None, _) => Ok(()),
+            (Some(ClientError::Failed(WireFault::Local)), Some(refused)) => Err(refused.into()),
+            (Some(error), _) => Err(error),
         }
     }
 

@@ -51,11 +51,19 @@ struct Rig {
 
 impl Rig {
     fn new(settings: RdmaClientSettings) -> Self {
-        let fabric = Fabric::new(FabricSettings::default());
+        Self::with(settings, FabricSettings::default(), ConnectOptions::default(), 32)
+    }
+
+    fn with(
+        settings: RdmaClientSettings,
+        fabric: FabricSettings,
+        options: ConnectOptions,
+        receives: usize,
+    ) -> Self {
+        let fabric = Fabric::new(fabric);
         let pool = Pool::standalone(16 << 20);
         let mut server = fabric.provider(pool.arena().clone()).unwrap();
         let private_data = settings.private_data(true);
-        let options = ConnectOptions { receives_posted: 8, ..ConnectOptions::default() };
         let peer = "10.77.0.2:0".parse().unwrap();
         let endpoint = fabric.connect(peer, &private_data, options).unwrap();
         let mut events = Vec::new();
@@ -65,7 +73,7 @@ impl Rig {
         assert_eq!(data.receive_bytes, settings.receive_bytes);
         let depths = QpDepths { send_requests: 64, receives: 32 };
         let (qp, _) = server.prepare(request.id, depths).unwrap();
-        for _ in 0..32 {
+        for _ in 0..receives {
             server.post_receive(qp, pool.take(4096).unwrap()).unwrap();
         }
         server.accept(qp, &SERVER.encode(), 16).unwrap();
@@ -329,6 +337,28 @@ fn a_client_may_ignore_its_credits() {
         rig.call(4, ReplyOptions::message(100));
     }
     assert_eq!(rig.calls().len(), 20);
+}
+
+#[test]
+fn a_full_send_queue_holds_calls_back_and_loses_none() {
+    let settings = RdmaClientSettings { heed_credits: false, ..RdmaClientSettings::default() };
+    let fabric = FabricSettings { server_rnr_retry: 7, ..FabricSettings::default() };
+    let options = ConnectOptions { sends_max: 1, ..ConnectOptions::default() };
+    let mut rig = Rig::with(settings, fabric, options, 0);
+    rig.replies();
+    let xids: Vec<_> = (0..4).map(|_| rig.call(4, ReplyOptions::message(100))).collect();
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        assert_eq!(rig.client.outstanding(), 4);
+        rig.server.post_receive(rig.qp, rig.pool.take(4096).unwrap()).unwrap();
+        for done in rig.completions() {
+            let WorkCompletion::Received { buffer, len, .. } = done else { panic!("{done:?}") };
+            let message = Rope::inline(buffer.freeze(0, len));
+            seen.push(header::decode(&message).unwrap().0.xid);
+        }
+        assert!(rig.replies().is_empty());
+    }
+    assert_eq!(seen, xids);
 }
 
 #[test]

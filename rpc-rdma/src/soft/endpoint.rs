@@ -131,6 +131,9 @@ impl Endpoint for SoftEndpoint {
         if client.phase != ClientPhase::Connected {
             return Err(refused("ibv_post_send", libc::ENOTCONN));
         }
+        if client.outgoing.len() >= client.options.sends_max {
+            return Err(WireError::QueueFull);
+        }
         if !client.outgoing.is_empty() {
             client.outgoing.push_back(Bytes::copy_from_slice(message));
         } else if !device.deliver_to_server(self.client, message)

@@ -61,6 +61,8 @@ pub struct ConnectOptions {
     pub receive_bytes: usize,
     /// Most Receives posted at a time.
     pub receives_max: usize,
+    /// Most Sends under way at a time.
+    pub sends_max: usize,
     /// RDMA Reads that the server may keep outstanding.
     pub reads_outstanding: u8,
     /// How often a Send of the server may find us without a Receive (7: for ever).
@@ -74,6 +76,7 @@ impl Default for ConnectOptions {
             receives_posted: 8,
             receive_bytes: 4096,
             receives_max: 4096,
+            sends_max: 4096,
             reads_outstanding: 16,
             rnr_retry: 0,
         }
