@@ -1,6 +1,6 @@
 //! The trait that every backend implements, in two halves: the shared one and the lane's.
 
-use std::{fmt, io, os::fd::RawFd, sync::Arc, task::Waker};
+use std::{fmt, io, os::fd::OwnedFd, sync::Arc, task::Waker};
 
 use buffers::Pool;
 
@@ -85,7 +85,7 @@ pub trait LaneBackend: fmt::Debug {
     fn flush(&mut self) {}
 
     /// File descriptors that become readable when `completions` may have something, besides the waker.
-    fn wake_fds(&self) -> Vec<RawFd> {
+    fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
         Vec::new()
     }
 }

@@ -1,6 +1,6 @@
 //! What a program above the transports does: take a call, give a reply.
 
-use std::{net::SocketAddr, os::fd::RawFd};
+use std::{net::SocketAddr, os::fd::OwnedFd, sync::Arc};
 
 use crate::{rpc::Call, xdr::Rope};
 
@@ -68,7 +68,8 @@ pub trait Service {
     fn flush(&mut self);
 
     /// File descriptors that become readable when `finished` may have something, besides the lane's waker.
-    fn wake_fds(&self) -> Vec<RawFd>;
+    /// The lane shares them while it watches them, so that no number is closed and reused under its hands.
+    fn wake_fds(&self) -> Vec<Arc<OwnedFd>>;
 
     /// Where the bulk data of a call begins, as an offset from the xid, if `start` (the first bytes of a
     /// record, at least the RPC header) shows that it has some. The transport receives it page-aligned.

@@ -4,7 +4,7 @@
 //! provider keeps every buffer that is posted and gives it back with the completion, so no memory that a
 //! device may still touch can be freed. Whoever drops a provider drops the device's use of the memory first.
 
-use std::{fmt, net::SocketAddr, os::fd::RawFd};
+use std::{fmt, net::SocketAddr, os::fd::OwnedFd, sync::Arc};
 
 use buffers::Lease;
 use bytes::Bytes;
@@ -278,7 +278,7 @@ pub trait Provider: fmt::Debug {
     fn arm(&mut self);
 
     /// File descriptors that become readable when `poll` (after `arm`) or `events` may have something.
-    fn wake_fds(&self) -> Vec<RawFd>;
+    fn wake_fds(&self) -> Vec<Arc<OwnedFd>>;
 
     /// Bring the queue pair into the error state; everything posted comes back flushed. Harmless twice.
     fn disconnect(&mut self, qp: QpId);

@@ -3,7 +3,7 @@
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::fd::RawFd,
+    os::fd::OwnedFd,
     sync::{Arc, Mutex},
     task::Waker,
     time::{Duration, Instant},
@@ -70,7 +70,7 @@ impl Service for Echo {
 
     fn flush(&mut self) {}
 
-    fn wake_fds(&self) -> Vec<RawFd> {
+    fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
         Vec::new()
     }
 

@@ -3,7 +3,7 @@
 
 mod rdma_rig;
 
-use std::{os::fd::RawFd, time::Duration};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use buffers::{
     Lease,
@@ -393,7 +393,7 @@ impl Provider for Mana {
     fn arm(&mut self) {
         self.0.arm();
     }
-    fn wake_fds(&self) -> Vec<RawFd> {
+    fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
         self.0.wake_fds()
     }
     fn disconnect(&mut self, qp: QpId) {

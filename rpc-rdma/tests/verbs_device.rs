@@ -29,6 +29,7 @@ use rpc_rdma::{
         WorkCompletion,
     },
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const RECEIVES: usize = 16;
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -255,17 +256,9 @@ impl Server {
         if !self.turn() {
             return;
         }
-        let mut fds: Vec<_> = self
-            .provider
-            .wake_fds()
-            .into_iter()
-            .map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
-            .collect();
-        #[allow(unsafe_code)]
-        // SAFETY: `fds` is an array of that length; the provider keeps the descriptors open.
-        unsafe {
-            libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 20)
-        };
+        let fds = self.provider.wake_fds();
+        let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let _ = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 }));
     }
 }
 

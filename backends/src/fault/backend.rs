@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io,
-    os::fd::RawFd,
+    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -204,7 +204,7 @@ impl LaneBackend for FaultLane {
         self.inner.flush();
     }
 
-    fn wake_fds(&self) -> Vec<RawFd> {
+    fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
         self.inner.wake_fds()
     }
 }

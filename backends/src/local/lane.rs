@@ -7,7 +7,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
-    os::fd::RawFd,
+    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -431,7 +431,7 @@ impl LaneBackend for LocalLane {
         }
     }
 
-    fn wake_fds(&self) -> Vec<RawFd> {
+    fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
         self.ring.iter().map(|ring| ring.ring().eventfd()).collect()
     }
 }

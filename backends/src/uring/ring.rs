@@ -13,7 +13,7 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     fmt, io,
-    os::fd::{AsRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, OwnedFd},
     rc::Rc,
     sync::Arc,
 };
@@ -68,7 +68,7 @@ struct InFlight {
 struct Inner {
     ring: IoUring,
     arena: Option<Arc<Arena>>,
-    eventfd: OwnedFd,
+    eventfd: Arc<OwnedFd>,
     /// The eventfd may be readable.
     drain: bool,
     slab: Vec<Option<InFlight>>,
@@ -118,7 +118,7 @@ impl LaneRing {
         Ok(Self(Rc::new(RefCell::new(Inner {
             ring,
             arena,
-            eventfd,
+            eventfd: Arc::new(eventfd),
             drain: true,
             slab: Vec::new(),
             free: Vec::new(),
@@ -146,8 +146,8 @@ impl LaneRing {
     }
 
     /// Readable when completions may be waiting.
-    pub fn eventfd(&self) -> RawFd {
-        self.0.borrow().eventfd.as_raw_fd()
+    pub fn eventfd(&self) -> Arc<OwnedFd> {
+        self.0.borrow().eventfd.clone()
     }
 
     /// Operations that the kernel has or that wait for a place.

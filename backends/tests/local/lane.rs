@@ -2,7 +2,7 @@
 //! lost wake-up fails the test.
 
 use std::{
-    os::fd::{OwnedFd, RawFd},
+    os::fd::OwnedFd,
     sync::Arc,
     task::{Wake, Waker},
 };
@@ -53,7 +53,7 @@ pub struct TestLane {
     next: u64,
     early: Vec<Completion>,
     /// Duplicates of the lane's descriptors.
-    ready: Vec<OwnedFd>,
+    ready: Vec<Arc<OwnedFd>>,
 }
 
 /// The identity that created files belong to: root where tests run as root, else the process's user.
@@ -91,7 +91,7 @@ impl TestLane {
             waker: Waker::from(wake.clone()),
         };
         let lane = backend.clone().attach(&resources).unwrap();
-        let ready = lane.wake_fds().into_iter().map(duplicate).collect();
+        let ready = lane.wake_fds();
         Self { backend, pool, who: myself(), lane, wake, next: 0, early: Vec::new(), ready }
     }
 
@@ -284,13 +284,6 @@ impl TestLane {
             Err(error) => Err(error.kind),
         }
     }
-}
-
-/// Another descriptor for what a number stands for, without having to trust the number.
-fn duplicate(fd: RawFd) -> OwnedFd {
-    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-    let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
-    pidfd_getfd(own, fd, PidfdGetfdFlags::empty()).unwrap()
 }
 
 /// Bytes that differ from place to place and from seed to seed.

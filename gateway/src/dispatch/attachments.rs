@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     io,
-    os::fd::RawFd,
+    os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
@@ -126,7 +126,7 @@ impl Attachments {
     }
 
     /// File descriptors that the backends want to be woken by.
-    pub fn wake_fds(&self) -> Vec<RawFd> {
+    pub fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
         self.slots.iter().flatten().flat_map(|attachment| attachment.lane.wake_fds()).collect()
     }
 

@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    os::fd::RawFd,
+    os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Instant,
@@ -420,7 +420,7 @@ impl Service for LaneService {
         self.attachments.flush();
     }
 
-    fn wake_fds(&self) -> Vec<RawFd> {
+    fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
         self.attachments.wake_fds()
     }
 

@@ -3,7 +3,7 @@
 use super::start::{Buffers, Lanes, StartError};
 use crate::config::{Config, schema::RdmaMode};
 
-/// What holds the RDMA side up; dropping it stops listening.
+/// What holds the RDMA side up; it stops listening when it is closed or dropped.
 #[derive(Debug, Default)]
 pub struct RdmaHold {
     #[cfg(feature = "rdma")]
@@ -19,6 +19,12 @@ impl RdmaHold {
             return (status.listening, status.devices);
         }
         (Vec::new(), Vec::new())
+    }
+
+    /// Listen no more. Connections go on until their lanes have drained.
+    pub fn close(self) {
+        #[cfg(feature = "rdma")]
+        drop(self.fabric);
     }
 }
 

@@ -60,7 +60,7 @@ pub fn run(source: Source, machine: Machine, mut config: Config) -> Result<(), R
     runtime.block_on(async {
         signals.until_end(reloader, exports).await;
         tracing::info!("finishing the calls under way; the same signal again ends at once");
-        drop(rdma);
+        rdma.close();
         ports.withdraw().await;
         tokio::select! {
             () = lanes.drain(drain_timeout) => tracing::info!("ended"),

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     fmt,
+    os::fd::OwnedFd,
     rc::Rc,
     sync::Arc,
     time::Instant,
@@ -175,10 +176,11 @@ impl LaneCore {
         self.rdma.borrow_mut()
     }
 
-    /// Every descriptor that can announce work, besides tokio's own.
-    pub(super) fn wake_fds(&self) -> Vec<std::os::fd::RawFd> {
+    /// Every descriptor that can announce work, the lane's alarm among them, besides tokio's own.
+    pub(super) fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
         let mut fds = self.service.borrow().wake_fds();
         fds.extend(self.rdma.borrow().wake_fds());
+        fds.push(self.waker.event());
         fds
     }
 }

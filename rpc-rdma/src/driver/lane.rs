@@ -7,7 +7,6 @@ use std::{
     cell::RefCell,
     fmt, io,
     net::TcpListener as StdTcpListener,
-    os::fd::{AsRawFd, RawFd},
     rc::Rc,
     sync::{
         Arc,
@@ -221,7 +220,6 @@ impl Running {
             buffer_freed,
             listeners: Rc::default(),
             connections,
-            watched: Vec::new(),
             draining: None,
         };
         tasks.block_on(&runtime, reactor.run());
@@ -248,7 +246,6 @@ struct Reactor {
     buffer_freed: Arc<AtomicBool>,
     listeners: Rc<RefCell<Vec<tokio::task::JoinHandle<()>>>>,
     connections: Arc<AtomicUsize>,
-    watched: Vec<RawFd>,
     draining: Option<Draining>,
 }
 
@@ -286,12 +283,7 @@ impl Reactor {
 
     /// Sleep until something can have happened.
     async fn sleep(&mut self, set: &mut WaitSet, ticks: &mut tokio::time::Interval) {
-        let mut fds = self.core.wake_fds();
-        fds.push(self.core.waker.event().as_raw_fd());
-        if fds != self.watched {
-            set.watch(&fds);
-            self.watched = fds;
-        }
+        set.watch(self.core.wake_fds());
         self.core.rdma().arm();
         if !self.core.waker.prepare_sleep() || self.core.turn(Instant::now()) > 0 {
             return;

@@ -4,11 +4,7 @@
 //! set, and the set itself by tokio. Edge-triggered, so that a descriptor whose owner does not read it (an
 //! event counter) wakes the lane once for each event and not for ever.
 
-use std::{
-    collections::BTreeSet,
-    io,
-    os::fd::{BorrowedFd, OwnedFd, RawFd},
-};
+use std::{io, os::fd::OwnedFd, sync::Arc};
 
 use rustix::event::epoll;
 use tokio::io::{Interest, unix::AsyncFd};
@@ -17,7 +13,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 #[derive(Debug)]
 pub struct WaitSet {
     epoll: AsyncFd<OwnedFd>,
-    watched: BTreeSet<RawFd>,
+    watched: Vec<Arc<OwnedFd>>,
 }
 
 impl WaitSet {
@@ -29,28 +25,30 @@ impl WaitSet {
     #[allow(deprecated)]
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self {
-            epoll: AsyncFd::with_interest(epoll, Interest::READABLE)?,
-            watched: BTreeSet::new(),
-        })
+        Ok(Self { epoll: AsyncFd::with_interest(epoll, Interest::READABLE)?, watched: Vec::new() })
     }
 
-    /// Watch exactly these descriptors. Those that their owners have closed have left the set by
-    /// themselves; a number that was closed and given out anew is added again.
-    pub fn watch(&mut self, fds: &[RawFd]) {
-        let wanted: BTreeSet<RawFd> = fds.iter().copied().collect();
-        for fd in self.watched.difference(&wanted) {
-            let _ = epoll::delete(self.epoll.get_ref(), borrow(*fd));
+    /// Watch exactly these descriptors. They stay open while they are watched, so a number in the set can
+    /// neither dangle nor have been given out anew.
+    pub fn watch(&mut self, fds: Vec<Arc<OwnedFd>>) {
+        if same(&fds, &self.watched) {
+            return;
         }
-        for &fd in &wanted {
+        for gone in self.watched.iter().filter(|fd| !has(&fds, fd)) {
+            let _ = epoll::delete(self.epoll.get_ref(), gone);
+        }
+        for new in &fds {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
             let data = epoll::EventData::new_u64(0);
-            match epoll::add(self.epoll.get_ref(), borrow(fd), data, flags) {
+            match epoll::add(self.epoll.get_ref(), new, data, flags) {
+                // Backends that share the lane's ring name the same descriptor.
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(error) => tracing::warn!(fd, %error, "cannot watch a wake-up descriptor"),
+                Err(error) => {
+                    tracing::warn!(fd = ?new, %error, "cannot watch a wake-up descriptor");
+                }
             }
         }
-        self.watched = wanted;
+        self.watched = fds;
     }
 
     /// Wait until one of them has become readable.
@@ -71,17 +69,19 @@ impl WaitSet {
     }
 }
 
-#[allow(unsafe_code)]
-fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: the borrow lives for one epoll_ctl call. Should the owner have closed the number, the kernel
-    // answers EBADF or adds another open descriptor of this process, which wakes the lane needlessly; no
-    // memory depends on it.
-    unsafe { BorrowedFd::borrow_raw(fd) }
+fn has(fds: &[Arc<OwnedFd>], fd: &Arc<OwnedFd>) -> bool {
+    fds.iter().any(|other| Arc::ptr_eq(other, fd))
+}
+
+fn same(these: &[Arc<OwnedFd>], those: &[Arc<OwnedFd>]) -> bool {
+    these.len() == those.len() && these.iter().zip(those).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{os::fd::AsRawFd, time::Duration};
+    use std::time::Duration;
+
+    use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
     use crate::driver::wake::LaneWaker;
@@ -92,7 +92,7 @@ mod tests {
         runtime.block_on(async {
             let waker = LaneWaker::new().unwrap();
             let mut set = WaitSet::new().unwrap();
-            set.watch(&[waker.event().as_raw_fd()]);
+            set.watch(vec![waker.event()]);
             for _ in 0..3 {
                 assert!(waker.prepare_sleep());
                 waker.waker().wake();
@@ -101,6 +101,47 @@ mod tests {
             }
             let quiet = tokio::time::timeout(Duration::from_millis(20), set.woken()).await;
             assert!(quiet.is_err(), "nothing new, no wake-up");
+        });
+    }
+
+    fn event() -> Arc<OwnedFd> {
+        Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap())
+    }
+
+    fn signal(fd: &OwnedFd) {
+        rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_longer_named_does_not_wake_and_is_closed() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut set = WaitSet::new().unwrap();
+            let (stays, goes) = (event(), event());
+            set.watch(vec![stays.clone(), goes.clone(), stays.clone()]);
+            assert_eq!(Arc::strong_count(&goes), 2, "open while it is watched");
+            set.watch(vec![stays.clone()]);
+            assert_eq!(Arc::strong_count(&goes), 1);
+            signal(&goes);
+            let quiet = tokio::time::timeout(Duration::from_millis(20), set.woken()).await;
+            assert!(quiet.is_err(), "not watched any more");
+            signal(&stays);
+            tokio::time::timeout(Duration::from_secs(30), set.woken()).await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_duplicate_of_a_descriptor_wakes_like_the_original() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let original = event();
+            let mut set = WaitSet::new().unwrap();
+            set.watch(vec![Arc::new(original.try_clone().unwrap())]);
+            for _ in 0..3 {
+                // Not read in between: each event is an edge of its own.
+                signal(&original);
+                tokio::time::timeout(Duration::from_secs(30), set.woken()).await.unwrap();
+            }
         });
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -19,7 +19,7 @@ use rustix::event::{EventfdFlags, eventfd};
 /// One lane's alarm.
 #[derive(Debug)]
 pub struct LaneWaker {
-    event: OwnedFd,
+    event: Arc<OwnedFd>,
     sleeping: AtomicBool,
     pending: AtomicBool,
 }
@@ -32,15 +32,15 @@ impl LaneWaker {
     pub fn new() -> io::Result<Arc<Self>> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Arc::new(Self {
-            event,
+            event: Arc::new(event),
             sleeping: AtomicBool::new(false),
             pending: AtomicBool::new(false),
         }))
     }
 
     /// The descriptor that becomes readable.
-    pub fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    pub fn event(&self) -> Arc<OwnedFd> {
+        self.event.clone()
     }
 
     /// The standard form.

@@ -1,6 +1,6 @@
 //! The server's side: the provider of one lane.
 
-use std::{os::fd::RawFd, sync::Arc};
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use buffers::{Arena, Lease};
 
@@ -26,7 +26,7 @@ pub struct SoftProvider {
     lane: usize,
     name: String,
     limits: WireLimits,
-    wake_fds: [RawFd; 2],
+    wake_fds: [Arc<OwnedFd>; 2],
 }
 
 impl SoftProvider {
@@ -36,7 +36,7 @@ impl SoftProvider {
         let name = format!("soft0/1 {} lane {lane}", device.settings.address);
         let limits = device.settings.limits;
         let queues = &device.lanes[lane];
-        let wake_fds = [queues.completion_wake.raw_fd(), queues.event_wake.raw_fd()];
+        let wake_fds = [queues.completion_wake.shared_fd(), queues.event_wake.shared_fd()];
         drop(device);
         Ok(Self { fabric, arena, lane, name, limits, wake_fds })
     }
@@ -199,7 +199,7 @@ impl Provider for SoftProvider {
         self.fabric.lock().lanes[self.lane].completion_wake.arm();
     }
 
-    fn wake_fds(&self) -> Vec<RawFd> {
+    fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
         self.wake_fds.to_vec()
     }
 

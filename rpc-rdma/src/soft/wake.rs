@@ -1,11 +1,6 @@
 //! A wake-up that must be asked for: completion channel semantics over an eventfd.
 
-use std::{
-    io,
-    os::fd::{AsRawFd, OwnedFd, RawFd},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -21,10 +16,6 @@ impl Wake {
     pub(super) fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { fd: Arc::new(fd), armed: false, signaled: false })
-    }
-
-    pub(super) fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
     }
 
     pub(super) fn shared_fd(&self) -> Arc<OwnedFd> {

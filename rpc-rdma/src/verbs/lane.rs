@@ -10,7 +10,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     io, mem,
-    os::fd::RawFd,
+    os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -442,8 +442,8 @@ impl Provider for LaneProvider {
         }
     }
 
-    fn wake_fds(&self) -> Vec<RawFd> {
-        vec![self.cq.fd(), self.mailbox.fd()]
+    fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
+        vec![self.cq.shared_fd(), self.mailbox.shared_fd()]
     }
 
     fn disconnect(&mut self, qp: QpId) {

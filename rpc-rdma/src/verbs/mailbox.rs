@@ -23,7 +23,7 @@ pub(super) struct Mailbox<T> {
     queue: Mutex<VecDeque<T>>,
     ready: AtomicBool,
     closed: AtomicBool,
-    event: OwnedFd,
+    event: Arc<OwnedFd>,
 }
 
 impl<T> Mailbox<T> {
@@ -33,7 +33,7 @@ impl<T> Mailbox<T> {
             queue: Mutex::new(VecDeque::new()),
             ready: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            event,
+            event: Arc::new(event),
         }))
     }
 
@@ -43,6 +43,11 @@ impl<T> Mailbox<T> {
 
     pub(super) fn fd(&self) -> RawFd {
         self.event.as_raw_fd()
+    }
+
+    /// The descriptor, for a lane that sleeps on it.
+    pub(super) fn shared_fd(&self) -> Arc<OwnedFd> {
+        self.event.clone()
     }
 
     /// Nobody reads any more.

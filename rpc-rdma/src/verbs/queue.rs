@@ -3,7 +3,13 @@
 
 #![allow(unsafe_code)]
 
-use std::{ffi::c_void, fmt, io, os::fd::RawFd, ptr::NonNull, sync::Arc};
+use std::{
+    ffi::c_void,
+    fmt, io,
+    os::fd::{BorrowedFd, OwnedFd, RawFd},
+    ptr::NonNull,
+    sync::Arc,
+};
 
 use ibverbs_sys as sys;
 
@@ -51,6 +57,8 @@ pub(super) struct Completion {
 pub(super) struct CompletionQueue {
     raw: NonNull<sys::ibv_cq>,
     channel: Channel,
+    /// A duplicate of the channel's descriptor.
+    shared: Arc<OwnedFd>,
     device: Arc<Device>,
 }
 
@@ -64,7 +72,10 @@ impl CompletionQueue {
         let channel = unsafe { sys::ibv_create_comp_channel(device.context()) };
         let channel = Channel(NonNull::new(channel).ok_or_else(io::Error::last_os_error)?);
         // SAFETY: the channel was just created.
-        set_non_blocking(unsafe { channel.0.as_ref().fd })?;
+        let fd = unsafe { channel.0.as_ref().fd };
+        set_non_blocking(fd)?;
+        // SAFETY: the channel, which owns the descriptor, outlives the borrow.
+        let shared = Arc::new(unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?);
         let entries = libc::c_int::try_from(entries).unwrap_or(libc::c_int::MAX);
         let vector = (vector % device.attributes.completion_vectors) as libc::c_int;
         // SAFETY: context and channel are open; the vector is one that the device has.
@@ -78,7 +89,7 @@ impl CompletionQueue {
             )
         };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { raw, channel, device })
+        Ok(Self { raw, channel, shared, device })
     }
 
     /// Entries that it holds.
@@ -99,6 +110,11 @@ impl CompletionQueue {
     pub(super) fn fd(&self) -> RawFd {
         // SAFETY: the channel lives.
         unsafe { self.channel.0.as_ref().fd }
+    }
+
+    /// The same, in a form that others may keep past the end of the channel.
+    pub(super) fn shared_fd(&self) -> Arc<OwnedFd> {
+        self.shared.clone()
     }
 
     /// Append up to `max` completions; how many there were. Less than `max` means that it was empty.

@@ -2,14 +2,7 @@
 //! needed any more.
 
 /// Files outside the fences that need unsafe code, and why.
-pub const UNSAFE_ALLOWED: &[(&str, &str)] = &[
-    ("backends/tests/local/lane.rs", "poll(2) on the descriptors of a lane"),
-    (
-        "rpc-rdma/src/driver/wait.rs",
-        "epoll is told of descriptors that their owners keep; the borrow lasts for one call",
-    ),
-    ("rpc-rdma/tests/verbs_device.rs", "poll(2) on the descriptors of a real device"),
-];
+pub const UNSAFE_ALLOWED: &[(&str, &str)] = &[];
 
 /// Files that may be longer, and why.
 pub const LONG_FILES: &[(&str, &str)] = &[

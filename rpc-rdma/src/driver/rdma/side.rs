@@ -5,7 +5,7 @@
 use std::{
     collections::HashMap,
     mem,
-    os::fd::RawFd,
+    os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -165,7 +165,7 @@ impl RdmaSide {
     }
 
     /// What becomes readable when there is something to do.
-    pub fn wake_fds(&self) -> Vec<RawFd> {
+    pub fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
         self.devices.iter().flatten().flat_map(|device| device.provider.wake_fds()).collect()
     }
 
