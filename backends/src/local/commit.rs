@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     attr::Around,
-    error::{BackendError, ErrorKind},
+    error::BackendError,
     op::{Completion, Outcome, Token, WriteVerifier},
 };
 
@@ -57,7 +57,7 @@ impl CommitQueue {
     }
 }
 
-/// A sync on its way and those whom it answers. If it is lost they are told so.
+/// A sync on its way and those whom it answers. If it is lost they ask again.
 #[derive(Debug)]
 pub struct Batch {
     file: Arc<OpenFile>,
@@ -81,6 +81,18 @@ impl Batch {
     /// How many are answered by this sync.
     pub fn len(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// There is no sync: answer all who wait, those who came since too.
+    pub fn refuse(mut self, error: impl Fn() -> BackendError) {
+        let mut refused = std::mem::take(&mut self.waiting);
+        let mut state = self.file.commits.lock();
+        state.running = false;
+        refused.append(&mut state.next);
+        drop(state);
+        for Waiting { inbox, token } in refused {
+            inbox.send(Message::Finished(Completion::failed(token, error())));
+        }
     }
 
     /// The sync is done: answer. True: others have arrived meanwhile, and the caller must start the next.
@@ -109,15 +121,15 @@ impl Drop for Batch {
         if self.waiting.is_empty() {
             return;
         }
-        // The lane that ran the sync is gone.
+        // The lane that ran the sync is gone, and has seen to the verifier. The COMMITs of other lanes begin
+        // anew there.
         let mut state = self.file.commits.lock();
         state.running = false;
         let mut lost = std::mem::take(&mut self.waiting);
         lost.append(&mut state.next);
         drop(state);
-        for waiting in lost {
-            let error = BackendError::new(ErrorKind::Later, "commit");
-            waiting.inbox.send(Message::Finished(Completion::failed(waiting.token, error)));
+        for Waiting { inbox, token } in lost {
+            inbox.send(Message::CommitAgain(token, self.file.clone()));
         }
     }
 }

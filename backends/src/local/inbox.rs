@@ -24,6 +24,8 @@ pub enum Message {
     Prepared(Request, Arc<OpenFile>),
     /// A data operation that a thread did in the ring's place.
     IoDone(IoDone),
+    /// The sync that was to answer this COMMIT is lost with its lane.
+    CommitAgain(Token, Arc<OpenFile>),
     /// A write may pass its gate.
     GateOpen(u64),
 }

@@ -21,7 +21,7 @@ use crate::{
     backend::{LaneBackend, LaneResources},
     blocking::{BlockingPool, Job, creds},
     error::{BackendError, ErrorKind},
-    op::{Completion, Operation, Request},
+    op::{Completion, Operation, Request, Token},
     uring::{Io, IoDone, IoKind, RingOwner},
 };
 
@@ -270,8 +270,12 @@ impl LocalLane {
     }
 
     fn commit(&mut self, subject: Subject) {
-        if subject.file.commits.arrive(self.inbox.clone(), subject.token) {
-            self.begin_sync(subject.file);
+        self.join_sync(subject.token, subject.file);
+    }
+
+    fn join_sync(&mut self, token: Token, file: Arc<OpenFile>) {
+        if file.commits.arrive(self.inbox.clone(), token) {
+            self.begin_sync(file);
         }
     }
 
@@ -281,8 +285,8 @@ impl LocalLane {
         self.next_tag = self.next_tag.wrapping_add(1);
         let tag = self.next_tag;
         let Some(fd) = fd else {
-            // Dropping the batch tells those who wait.
             tracing::error!(error = %not_prepared(), "a file is not open for its COMMIT");
+            batch.refuse(not_prepared);
             return;
         };
         self.backend.count_commit_sync();
@@ -367,6 +371,16 @@ impl Drop for LocalLane {
                 write.admitted();
             }
         }
+        let mut syncs = self.transfers.values().filter_map(|transfer| match transfer {
+            Transfer::Sync(batch) => Some(batch.file()),
+            _ => None,
+        });
+        // Nobody will see whether such a sync fails, and the kernel does not tell of an error twice.
+        if let Some(file) = syncs.next() {
+            file.set_dirty(true);
+            syncs.for_each(|file| file.set_dirty(true));
+            self.backend.verifier.rotate("a lane ended during a COMMIT");
+        }
     }
 }
 
@@ -410,6 +424,7 @@ impl LaneBackend for LocalLane {
                 Message::Prepared(request, file) => out.extend(self.prepared(request, file)),
                 Message::IoDone(done) => self.io_done(done, out),
                 Message::GateOpen(tag) => self.gate_open(tag, out),
+                Message::CommitAgain(token, file) => self.join_sync(token, file),
             }
         }
         let mut finished = std::mem::take(&mut self.io_done);

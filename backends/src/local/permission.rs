@@ -162,6 +162,7 @@ pub fn require_write(
 /// # Errors
 /// As [`require_read`] and [`require_write`], with the attributes where known; `Later` when the question
 /// would have to be asked as the caller and this thread cannot (see `creds::keep`).
+#[allow(clippy::result_large_err)] // both parts go into the completion as they are
 pub fn for_transfer(
     file: &OpenFile,
     operation: &Operation,

@@ -5,12 +5,12 @@ use std::io::{Seek, SeekFrom, Write};
 use backends::{
     ErrorKind, Operation, Outcome,
     attr::Changes,
-    local::IoMode,
+    local::{IoMode, LocalBackend},
     op::{CreateHow, Stability},
 };
 use bytes::Bytes;
 
-use crate::lane::{TestLane, Way, pattern, ways};
+use crate::lane::{TestLane, Way, pattern, settings, ways};
 
 #[test]
 fn what_is_written_is_read() {
@@ -228,6 +228,28 @@ fn many_writes_and_reads_at_once() {
         }
         let (read, end) = lane.read(file, 0, 300_000);
         assert!(read == data && end, "{way:?}");
+    }
+}
+
+#[test]
+fn bug_a_commit_survives_the_lane_that_syncs_for_it() {
+    for ring in [true, false] {
+        let root = tempfile::tempdir().unwrap();
+        let backend = LocalBackend::open(settings(root.path())).unwrap();
+        let mut leader = TestLane::on(backend.clone(), ring);
+        let mut follower = TestLane::on(backend, ring);
+        let who = leader.who.clone();
+        let file = leader.create(b"f", 0o644);
+        let before = leader.write(file, 0, b"data");
+        let commit = || Operation::Commit { object: file, offset: 0, count: 0 };
+        leader.submit(&who, commit());
+        let token = follower.submit(&who, commit());
+        drop(leader);
+        let Ok(Outcome::Committed { verifier }) = follower.wait(token).result else {
+            panic!("the COMMIT of the other lane is answered");
+        };
+        // What came of the first sync is not known.
+        assert_ne!(verifier, before);
     }
 }
 
