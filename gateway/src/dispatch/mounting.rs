@@ -57,6 +57,10 @@ impl LaneService {
             writer.u32(status.code());
             Some(writer.finish())
         };
+        // As with NFS, nothing happens whose result could not be told.
+        if origin.budget.message_bytes_max < reply::ACCEPTED_BYTES + Walk::RESULT_BYTES_MAX {
+            return refuse(MountStatus::ServerFault);
+        }
         let target = match self.exports.table().resolve_mount(&path) {
             Ok(target) => target,
             Err(denied) => return refuse(denied.into()),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rpc_rdma::{rpc::auth::flavor, xdr::Writer};
 
 use super::MountStatus;
-use crate::exports::{Export, HandleKey};
+use crate::exports::{Export, HandleKey, handle::FILE_HANDLE_BYTES_MAX};
 
 /// A walk under way.
 #[derive(Debug)]
@@ -33,6 +33,9 @@ pub enum Step {
 }
 
 impl Walk {
+    /// Largest results of MNT, in bytes: status, handle, and one flavor.
+    pub const RESULT_BYTES_MAX: usize = 4 + 4 + FILE_HANDLE_BYTES_MAX.next_multiple_of(4) + 8;
+
     /// Begin at the root of `export`. `path` is what the client asked for.
     pub fn new(
         export: Arc<Export>,

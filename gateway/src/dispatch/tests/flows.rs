@@ -85,6 +85,9 @@ fn nothing_is_done_when_the_reply_has_no_room() {
     let root = server.root(1);
     server.budget = ReplyBudget { message_bytes_max: 100, direct_bytes_max: None };
     assert_eq!(server.create(&root, b"f"), Err(10006));
+    server.budget = ReplyBudget { message_bytes_max: 48, direct_bytes_max: None };
+    assert_eq!(server.mount(1, |w| w.opaque(b"/data")).status(), 10006);
+    assert!(server.shared.mounts.list().is_empty());
     server.budget = super::driver::ROOMY;
     assert_eq!(server.lookup(&root, b"f"), Err(2));
 }
