@@ -1,8 +1,11 @@
 //! Replays the fuzzer's corpus, and a few thousand mutations of it, through every decoder.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use aqueduct_tests::fuzz::{TARGETS, run};
+use aqueduct_tests::fuzz::{TARGETS, run, seeds};
 
 /// A small deterministic generator (splitmix64).
 struct Random(u64);
@@ -17,21 +20,37 @@ impl Random {
     }
 }
 
-fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+fn folder(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target)
+}
+
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let folder = folder(target);
     let mut files: Vec<_> = fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .map(|entry| entry.unwrap().path())
         .collect();
     files.sort();
     assert!(!files.is_empty(), "{} has no corpus", folder.display());
-    files.iter().map(|file| fs::read(file).unwrap()).collect()
+    files.iter().map(|file| fs::read(file).unwrap()).chain(seeds::of(target)).collect()
+}
+
+/// Not a test: puts the seeds where libFuzzer finds them.
+#[test]
+#[ignore = "writes into the source tree"]
+fn write_the_seeds() {
+    for (target, _) in TARGETS {
+        fs::create_dir_all(folder(target)).unwrap();
+        for (number, seed) in seeds::of(target).into_iter().enumerate() {
+            fs::write(folder(target).join(format!("seed-{number:02}")), seed).unwrap();
+        }
+    }
 }
 
 #[test]
 fn every_target_replays_its_corpus() {
     for (target, _) in TARGETS {
-        for seed in seeds(target) {
+        for seed in corpus(target) {
             run(target, &seed);
         }
     }
@@ -41,7 +60,7 @@ fn every_target_replays_its_corpus() {
 fn every_target_survives_mutations() {
     let mut random = Random(0x61_7175_6564_7563);
     for (target, _) in TARGETS {
-        let seeds = seeds(target);
+        let seeds = corpus(target);
         for round in 0..3000usize {
             let mut data = seeds[round % seeds.len()].clone();
             for _ in 0..=random.next() % 4 {

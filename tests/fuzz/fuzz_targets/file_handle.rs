@@ -1,0 +1,4 @@
+//! Fuzz target `file_handle`: see `aqueduct_tests::fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| aqueduct_tests::fuzz::run("file_handle", data));

@@ -1,0 +1,4 @@
+//! Fuzz target `portmap_message`: see `aqueduct_tests::fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| aqueduct_tests::fuzz::run("portmap_message", data));
