@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+
 use super::{
+    de::of,
     problem::{Place, Problems},
     schema::{BackendConfig, ExportConfig, IoMode, LocalConfig},
     section::{Section, shown},
     tree::{Node, Value},
-    value::{Wrong, absolute_path, choice, flag, list, number, size, text},
+    value::{AbsolutePath, Wrong, list, number, size},
 };
 use crate::exports::{
     ClientRule, ClientRules, ExportSettings, Pattern, Rights, Squash,
@@ -32,7 +35,8 @@ const PRIVATE_NETWORKS: [&str; 8] = [
     "fe80::/10",
 ];
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Kind {
     Local,
     Memory,
@@ -46,17 +50,15 @@ const MEMORY_KEYS: [&str; 1] = ["memory"];
 pub fn export(problems: &mut Problems, mut section: Section<'_>) -> Option<ExportConfig> {
     let path = required(problems, &mut section, "path", "\"/data\"", export_path);
     let id = section.get(problems, "id", number(1..=u32::MAX));
-    let kinds = [("local", Kind::Local), ("memory", Kind::Memory)];
-    let kind = section.get(problems, "backend", choice(&kinds)).unwrap_or(Kind::Local);
-    let read_only = section.get(problems, "read_only", flag);
+    let kind = section.get(problems, "backend", of).unwrap_or(Kind::Local);
+    let read_only = section.get(problems, "read_only", of::<bool>);
     let clients = section.get(problems, "clients", client_rules);
-    let squashes = [("none", Squash::None), ("root", Squash::Root), ("all", Squash::All)];
-    let squash = section.get(problems, "squash", choice(&squashes));
+    let squash = section.get(problems, "squash", of::<Squash>);
     // 4294967295 is "no id" to the kernel.
     let anonymous_uid = section.get(problems, "anonymous_uid", number(0..=u32::MAX - 1));
     let anonymous_gid = section.get(problems, "anonymous_gid", number(0..=u32::MAX - 1));
-    let reserved_port = section.get(problems, "reserved_port", flag);
-    let allow_overlap = section.get(problems, "allow_overlap", flag);
+    let reserved_port = section.get(problems, "reserved_port", of::<bool>);
+    let allow_overlap = section.get(problems, "allow_overlap", of::<bool>);
     misplaced_keys(problems, &section, kind);
     let local = local(problems, &mut section, kind);
     let memory = section.get(problems, "memory", size(1 << 20..=1 << 40));
@@ -116,14 +118,9 @@ fn local(problems: &mut Problems, section: &mut Section<'_>, kind: Kind) -> Opti
         // Only known, so that it is not called unknown besides being out of place.
         Kind::Memory => section.get(problems, "directory", |_| Ok(PathBuf::new())),
     };
-    let modes = [
-        ("buffered", IoMode::Buffered),
-        ("dontcache", IoMode::DontCache),
-        ("direct", IoMode::Direct),
-    ];
-    let io = section.get(problems, "io", choice(&modes));
-    let sync = section.get(problems, "sync", flag);
-    let local_writers = section.get(problems, "local_writers", flag);
+    let io = section.get(problems, "io", of::<IoMode>);
+    let sync = section.get(problems, "sync", of::<bool>);
+    let local_writers = section.get(problems, "local_writers", of::<bool>);
     Some(LocalConfig {
         directory: directory?,
         io: io.unwrap_or(IoMode::Buffered),
@@ -134,7 +131,7 @@ fn local(problems: &mut Problems, section: &mut Section<'_>, kind: Kind) -> Opti
 
 /// The name under which clients mount it, normalized.
 fn export_path(node: &Node) -> Result<String, Wrong> {
-    let written = text(node)?;
+    let written: String = of(node)?;
     let problem = |what: &str| format!("`{}` {what}", shown(&written));
     if !written.starts_with('/') {
         let fix = format!("write \"/{}\"", shown(&written));
@@ -158,7 +155,7 @@ fn export_path(node: &Node) -> Result<String, Wrong> {
 
 /// A directory that is there and can be listed; canonical, so that two names of one are seen to be one.
 fn directory(node: &Node) -> Result<PathBuf, Wrong> {
-    let path = absolute_path(node)?;
+    let AbsolutePath(path) = of(node)?;
     let name = shown(&path.to_string_lossy());
     let canonical = path.canonicalize().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -200,7 +197,7 @@ fn client_rules(node: &Node) -> Result<ClientRules, Wrong> {
 }
 
 fn client(node: &Node) -> Result<Vec<ClientRule>, Wrong> {
-    let written = text(node)?;
+    let written: String = of(node)?;
     let mut words = written.split_ascii_whitespace();
     let pattern = words.next().unwrap_or("");
     let rights = match (words.next(), words.next()) {

@@ -6,10 +6,11 @@
 //! * [`check`]: what must hold between keys
 //! * [`export`], [`sections`]: the keys
 //! * [`schema`]: the checked value
-//! * [`section`], [`value`], [`tree`], [`problem`]: reading with positions
+//! * [`section`], [`value`], [`de`], [`tree`], [`problem`]: reading with positions
 //! * [`machine`]: what the defaults depend on
 
 pub mod check;
+pub mod de;
 pub mod export;
 pub mod load;
 pub mod machine;

@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use serde::Deserialize;
+
 use super::memory::MemorySum;
 use crate::exports::ExportSettings;
 
@@ -27,7 +29,8 @@ pub struct Config {
 }
 
 /// Whether to use io_uring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum IoUring {
     /// Where the kernel lets us.
     Auto,
@@ -88,7 +91,8 @@ pub struct Tcp {
 }
 
 /// Whether to serve RDMA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum RdmaMode {
     /// Where a device is or comes.
     Auto,
@@ -176,7 +180,8 @@ pub enum BackendConfig {
 }
 
 /// How file data moves between buffers and drive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum IoMode {
     /// Through the page cache.
     Buffered,
@@ -200,7 +205,8 @@ pub struct LocalConfig {
 }
 
 /// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.
     Text,

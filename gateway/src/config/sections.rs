@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use serde::Deserialize;
+
 use super::{
+    de::of,
     machine::Machine,
     problem::Problems,
     schema::{
@@ -10,9 +13,7 @@ use super::{
     },
     section::{Section, shown},
     tree::{Node, Value},
-    value::{
-        Wrong, absolute_path, auto, choice, duration, list, number, size, socket_address, text,
-    },
+    value::{AbsolutePath, Listen, Wrong, auto, duration, list, number, size},
 };
 
 /// Most lanes.
@@ -38,11 +39,10 @@ pub fn server(problems: &mut Problems, mut section: Section<'_>, machine: &Machi
     let payload_range = LANE_PAYLOAD_BYTES_MIN..=TIB;
     let payload_memory = section.get(problems, "payload_memory", auto(size(payload_range)));
     let memory_max = section.get(problems, "memory_max", auto(size(64 * MIB..=16 * TIB)));
-    let state_dir = section.get(problems, "state_dir", absolute_path);
+    let state_dir = section.get(problems, "state_dir", of::<AbsolutePath>);
     let threads = section.get(problems, "blocking_threads", auto(number(1..=1024_usize)));
     let open_files = section.get(problems, "open_files_max", number(64..=4_000_000_usize));
-    let rings = [("auto", IoUring::Auto), ("off", IoUring::Off)];
-    let io_uring = section.get(problems, "io_uring", choice(&rings));
+    let io_uring = section.get(problems, "io_uring", of::<IoUring>);
     let drain_max = Duration::from_secs(3600);
     let drain = section.get(problems, "drain_timeout", duration(Duration::ZERO..=drain_max));
     section.finish(problems);
@@ -55,7 +55,7 @@ pub fn server(problems: &mut Problems, mut section: Section<'_>, machine: &Machi
         spin: spin.unwrap_or(Duration::from_micros(50)),
         payload_memory: payload_memory.flatten().unwrap_or(payload_auto),
         memory_max: memory_max.flatten().unwrap_or(machine.memory_bytes / 2),
-        state_dir: state_dir_of(state_dir, machine),
+        state_dir: state_dir_of(state_dir.map(|path| path.0), machine),
         blocking_threads: threads.flatten().unwrap_or((2 * cpus).clamp(4, 64)),
         open_files_max: open_files.unwrap_or(65_536),
         io_uring: io_uring.unwrap_or(IoUring::Auto),
@@ -70,11 +70,21 @@ fn default_pinning(lanes: usize, machine: &Machine) -> Pinning {
     }
 }
 
+/// What can be said in place of processors.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Anywhere {
+    Auto,
+    None,
+}
+
 fn pinning(node: &Node, lanes: usize, machine: &Machine) -> Result<Pinning, Wrong> {
     if matches!(node.value, Value::Text(_)) {
         let default = default_pinning(lanes, machine);
-        return choice(&[("auto", true), ("none", false)])(node)
-            .map(|auto| if auto { default } else { Pinning::None });
+        return Ok(match of(node)? {
+            Anywhere::Auto => default,
+            Anywhere::None => Pinning::None,
+        });
     }
     let cpus = list(|item| {
         let cpu = number(0..=65_535_usize)(item)?;
@@ -102,21 +112,20 @@ fn state_dir_of(configured: Option<PathBuf>, machine: &Machine) -> StateDir {
 
 /// `[tcp]`
 pub fn tcp(problems: &mut Problems, mut section: Section<'_>) -> Tcp {
-    let listen = section.get(problems, "listen", list(socket_address));
+    let listen = section.get(problems, "listen", addresses);
     section.finish(problems);
     Tcp { listen: listen.unwrap_or_else(|| vec![any_address(2049)]) }
 }
 
 /// `[rdma]`
 pub fn rdma(problems: &mut Problems, mut section: Section<'_>, machine: &Machine) -> Rdma {
-    let modes = [("auto", RdmaMode::Auto), ("yes", RdmaMode::Yes), ("no", RdmaMode::No)];
     let mode = section.get(problems, "enabled", |node| match node.value {
         Value::Flag(true) => Ok(RdmaMode::Yes),
         Value::Flag(false) => Ok(RdmaMode::No),
-        _ => choice(&modes)(node),
+        _ => of(node),
     });
     let mode = mode.unwrap_or(RdmaMode::Auto);
-    let listen = section.get(problems, "listen", list(socket_address));
+    let listen = section.get(problems, "listen", addresses);
     let devices = section.get(problems, "devices", list(|node| device(node, machine)));
     let inline = section.get(problems, "inline_bytes", |node| {
         let bytes = size(4096..=65_536)(node)?;
@@ -149,7 +158,7 @@ pub fn rdma(problems: &mut Problems, mut section: Section<'_>, machine: &Machine
 
 /// A device may be missing now and come later; but a name that is nearly one that is there is a mistake.
 fn device(node: &Node, machine: &Machine) -> Result<String, Wrong> {
-    let name = text(node)?;
+    let name: String = of(node)?;
     if name.is_empty() || name.contains('/') {
         let problem = format!("`{}` is not the name of an RDMA device", shown(&name));
         return Err(Wrong::new(problem, "`aqueduct doctor` lists the devices"));
@@ -163,15 +172,15 @@ fn device(node: &Node, machine: &Machine) -> Result<String, Wrong> {
 
 /// `[portmap]`
 pub fn portmap(problems: &mut Problems, mut section: Section<'_>) -> Portmap {
-    #[derive(Clone, Copy, PartialEq)]
+    #[derive(Clone, Copy, PartialEq, Deserialize)]
+    #[serde(rename_all = "lowercase")]
     enum Mode {
         Register,
         Serve,
         Off,
     }
-    let modes = [("register", Mode::Register), ("serve", Mode::Serve), ("off", Mode::Off)];
-    let mode = section.get(problems, "mode", choice(&modes)).unwrap_or(Mode::Register);
-    let listen = section.get(problems, "listen", socket_address);
+    let mode = section.get(problems, "mode", of).unwrap_or(Mode::Register);
+    let listen = section.get(problems, "listen", of::<Listen>).map(|listen| listen.0);
     if mode != Mode::Serve && section.has("listen") {
         problems.add(
             &section.place_of("listen"),
@@ -219,8 +228,7 @@ pub fn limits(problems: &mut Problems, mut section: Section<'_>) -> Limits {
 /// `[log]`
 pub fn log(problems: &mut Problems, mut section: Section<'_>) -> Log {
     let level = section.get(problems, "level", |node| {
-        let words = ["off", "error", "warn", "info", "debug", "trace"];
-        let written = text(node)?;
+        let written: String = of(node)?;
         if written.contains(['=', ',']) {
             return match written.parse::<tracing_subscriber::filter::Targets>() {
                 Ok(_) => Ok(written),
@@ -229,15 +237,31 @@ pub fn log(problems: &mut Problems, mut section: Section<'_>) -> Log {
                 }
             };
         }
-        choice(&words.map(|word| (word, word)))(node).map(str::to_owned)
+        of::<Level>(node).map(|_| written)
     });
-    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-    let format = section.get(problems, "format", choice(&formats));
+    let format = section.get(problems, "format", of::<LogFormat>);
     section.finish(problems);
     Log {
         level: level.unwrap_or_else(|| "info".to_owned()),
         format: format.unwrap_or(LogFormat::Text),
     }
+}
+
+/// Levels of the log.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+fn addresses(node: &Node) -> Result<Vec<SocketAddr>, Wrong> {
+    let listen: Vec<Listen> = of(node)?;
+    Ok(listen.into_iter().map(|listen| listen.0).collect())
 }
 
 fn usize_or(value: Option<u64>, default: u64) -> usize {

@@ -1,6 +1,8 @@
 //! Readers of single values: sizes, durations, addresses, words.
 
-use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{fmt, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use serde::Deserialize;
 
 use super::{
     problem::{Place, nearest},
@@ -25,35 +27,23 @@ impl Wrong {
         Self { place: None, problem: problem.into(), fix: fix.into() }
     }
 
-    fn kind(node: &Node, wanted: &str) -> Self {
+    pub(super) fn kind(node: &Node, wanted: &str) -> Self {
         Self::new(format!("{} is not {wanted}", node.value.kind()), format!("give {wanted}"))
     }
-}
 
-/// A string.
-///
-/// # Errors
-/// When it is something else, or has a NUL in it.
-pub fn text(node: &Node) -> Result<String, Wrong> {
-    match &node.value {
-        Value::Text(text) if text.contains('\0') => {
-            Err(Wrong::new("there is a NUL character in it", "remove it"))
-        }
-        Value::Text(text) => Ok(text.clone()),
-        _ => Err(Wrong::kind(node, "a string in quotes")),
+    /// The same, at `node` unless it has a place already.
+    pub(super) fn within(self, node: &Node) -> Self {
+        Self { place: Some(self.place.unwrap_or_else(|| node.place.clone())), ..self }
     }
 }
 
-/// `true` or `false`.
-///
-/// # Errors
-/// When it is something else.
-pub fn flag(node: &Node) -> Result<bool, Wrong> {
-    match &node.value {
-        Value::Flag(flag) => Ok(*flag),
-        _ => Err(Wrong::kind(node, "true or false (without quotes)")),
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.problem, self.fix)
     }
 }
+
+impl std::error::Error for Wrong {}
 
 /// A number within bounds.
 ///
@@ -61,7 +51,7 @@ pub fn flag(node: &Node) -> Result<bool, Wrong> {
 /// When it is something else or outside.
 pub fn number<T>(range: RangeInclusive<T>) -> impl Fn(&Node) -> Result<T, Wrong>
 where
-    T: TryFrom<i64> + PartialOrd + std::fmt::Display + Copy,
+    T: TryFrom<i64> + PartialOrd + fmt::Display + Copy,
 {
     move |node| {
         let Value::Integer(written) = node.value else {
@@ -175,25 +165,6 @@ pub fn format_size(bytes: u64) -> String {
     format!("{whole}.{tenths} {name}")
 }
 
-/// One of these words.
-///
-/// # Errors
-/// When it is another.
-pub fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&Node) -> Result<T, Wrong> {
-    move |node| {
-        let written = text(node)?;
-        if let Some((_, value)) = words.iter().find(|(word, _)| *word == written) {
-            return Ok(*value);
-        }
-        let names = || words.iter().map(|(word, _)| *word);
-        let fix = match nearest(&written, names()) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("give one of \"{}\"", names().collect::<Vec<_>>().join("\", \"")),
-        };
-        Err(Wrong::new(format!("`{}` is not possible here", shown(&written)), fix))
-    }
-}
-
 /// What `read` accepts, or the word "auto" for `None`.
 ///
 /// # Errors
@@ -227,26 +198,30 @@ pub fn list<T>(
             let problem = format!("the list has {} items", items.len());
             return Err(Wrong::new(problem, format!("give at most {ITEMS_MAX}")));
         }
-        let at = |item: &Node, wrong: Wrong| Wrong {
-            place: Some(wrong.place.unwrap_or_else(|| item.place.clone())),
-            ..wrong
-        };
-        items.iter().map(|item| read(item).map_err(|wrong| at(item, wrong))).collect()
+        items.iter().map(|item| read(item).map_err(|wrong| wrong.within(item))).collect()
     }
 }
 
-/// An address and a port: `"[::]:2049"`, `"0.0.0.0:2049"`.
-///
-/// # Errors
-/// When it is something else.
-pub fn socket_address(node: &Node) -> Result<SocketAddr, Wrong> {
-    let written = text(node)?;
-    if let Ok(address) = written.parse::<SocketAddr>() {
-        if address.port() == 0 {
-            return Err(Wrong::new("port 0 is no port to listen on", "give one from 1 to 65535"));
+/// An address and a port to listen on: `"[::]:2049"`, `"0.0.0.0:2049"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Listen(pub SocketAddr);
+
+impl TryFrom<String> for Listen {
+    type Error = Wrong;
+
+    fn try_from(written: String) -> Result<Self, Wrong> {
+        match written.parse::<SocketAddr>() {
+            Ok(address) if address.port() == 0 => {
+                Err(Wrong::new("port 0 is no port to listen on", "give one from 1 to 65535"))
+            }
+            Ok(address) => Ok(Self(address)),
+            Err(_) => Err(not_an_address(&written)),
         }
-        return Ok(address);
     }
+}
+
+fn not_an_address(written: &str) -> Wrong {
     let fix = match (written.parse::<std::net::IpAddr>(), written.strip_prefix(':')) {
         (Ok(std::net::IpAddr::V6(ip)), _) => format!("add the port: \"[{ip}]:2049\""),
         (Ok(ip), _) => format!("add the port: \"{ip}:2049\""),
@@ -255,27 +230,30 @@ pub fn socket_address(node: &Node) -> Result<SocketAddr, Wrong> {
         }
         _ => "write an IP address and a port: \"0.0.0.0:2049\", \"[::]:2049\"".to_owned(),
     };
-    Err(Wrong::new(format!("`{}` is not an address with a port", shown(&written)), fix))
+    Wrong::new(format!("`{}` is not an address with a port", shown(written)), fix)
 }
 
 /// An absolute path.
-///
-/// # Errors
-/// When it is something else.
-pub fn absolute_path(node: &Node) -> Result<PathBuf, Wrong> {
-    let written = text(node)?;
-    if written.starts_with('/') {
-        return Ok(PathBuf::from(written));
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct AbsolutePath(pub PathBuf);
+
+impl TryFrom<String> for AbsolutePath {
+    type Error = Wrong;
+
+    fn try_from(written: String) -> Result<Self, Wrong> {
+        if written.starts_with('/') {
+            return Ok(Self(PathBuf::from(written)));
+        }
+        let problem = format!("`{}` is not an absolute path", shown(&written));
+        Err(Wrong::new(problem, "begin it with a slash"))
     }
-    Err(Wrong::new(
-        format!("`{}` is not an absolute path", shown(&written)),
-        "begin it with a slash",
-    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::de::of;
 
     fn node(value: Value) -> Node {
         Node { place: Place::Argument("--x"), value }
@@ -344,7 +322,7 @@ mod tests {
 
     #[test]
     fn addresses() {
-        assert!(socket_address(&word("[::]:2049")).is_ok());
+        assert!(of::<Listen>(&word("[::]:2049")).is_ok());
         for (text, fix) in [
             ("10.0.0.1", "add the port: \"10.0.0.1:2049\""),
             ("::1", "add the port: \"[::1]:2049\""),
@@ -352,7 +330,7 @@ mod tests {
             ("host:2049", "write an IP address and a port: \"0.0.0.0:2049\", \"[::]:2049\""),
             ("10.0.0.1:0", "give one from 1 to 65535"),
         ] {
-            assert_eq!(socket_address(&word(text)).unwrap_err().fix, fix, "{text}");
+            assert_eq!(of::<Listen>(&word(text)).unwrap_err().fix, fix, "{text}");
         }
     }
 

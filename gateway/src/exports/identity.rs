@@ -7,6 +7,7 @@ use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use backends::Identity;
 use rpc_rdma::rpc::{Credential, auth::AUTH_SYS_GROUPS_MAX};
+use serde::Deserialize;
 
 /// Identities that a thread remembers. When there are more it starts afresh.
 const REMEMBERED_MAX: usize = 1024;
@@ -14,7 +15,8 @@ const REMEMBERED_MAX: usize = 1024;
 const NO_ID: u32 = u32::MAX;
 
 /// Whose identity is replaced by the anonymous one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Squash {
     /// Nobody's.
     None,
