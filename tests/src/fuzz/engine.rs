@@ -191,7 +191,14 @@ fn message_buffer() -> Lease {
 }
 
 /// Steps: a byte of what happens and a byte of detail; a message has its length and bytes behind them.
-pub(super) fn connection(mut data: &[u8]) {
+pub(super) fn connection(data: &[u8]) {
+    let driver = drive(data);
+    if !driver.destroyed {
+        driver.wind_up();
+    }
+}
+
+fn drive(mut data: &[u8]) -> Driver {
     let mut driver = Driver::new();
     driver.turn();
     while let Some((&[what, detail], rest)) = data.split_first_chunk() {
@@ -228,8 +235,27 @@ pub(super) fn connection(mut data: &[u8]) {
         }
         driver.turn();
         if driver.destroyed {
-            return;
+            break;
         }
     }
-    driver.wind_up();
+    driver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::seeds;
+
+    /// The fuzzer begins where calls are served, not where they are refused.
+    #[test]
+    fn the_seeds_reach_the_program_and_come_back() {
+        let seeds = seeds::of("rdma_connection");
+        let seen = |number: usize| *drive(&seeds[number]).conn.counters();
+        let inline = seen(0);
+        assert_eq!((inline.calls, inline.replies_inline, inline.chunk_errors), (1, 1, 0));
+        assert_eq!(seen(1).written_bytes, 400, "placed by RDMA Write");
+        assert_eq!(seen(2).replies_long, 1, "by the Reply chunk");
+        assert_eq!((seen(3).calls, seen(3).read_bytes), (1, 128), "fetched by RDMA Read");
+        assert_eq!(seen(4).chunk_errors, 1, "abandoned");
+    }
 }
