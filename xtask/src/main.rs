@@ -17,7 +17,7 @@ cargo xtask COMMAND
 
   setup                   install the Debian packages that building needs
   run [-- ARGS]           build the gateway and serve ./data (or what ARGS say)
-  test [--no-vm] [--quick] [--scenario NAME]...
+  test [--no-vm] [--full]  [--scenario NAME]...
                           format, lints, unit and integration tests, doc tests, and the
                           scenarios with the Linux NFS client in a virtual machine
   vm build                build the virtual machine (cached under ~/.cache/aqueduct-vm)

@@ -10,8 +10,8 @@ use crate::step::{self, Failure};
 struct Request {
     /// Leave the virtual machine out.
     no_vm: bool,
-    /// Only the short form of each scenario.
-    quick: bool,
+    /// The long form of each scenario: hours on an emulated machine.
+    full: bool,
     /// Only these scenarios, and nothing else.
     scenarios: Vec<String>,
 }
@@ -23,7 +23,7 @@ impl Request {
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--no-vm" => request.no_vm = true,
-                "--quick" => request.quick = true,
+                "--full" => request.full = true,
                 "--scenario" => {
                     let name = words
                         .next()
@@ -40,7 +40,7 @@ impl Request {
     }
 
     fn level(&self) -> &'static str {
-        if self.quick { "quick" } else { "full" }
+        if self.full { "full" } else { "quick" }
     }
 }
 
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn options_are_understood() {
         assert_eq!(Request::parse(&[]).unwrap(), Request::default());
-        let request = Request::parse(&words("--quick --scenario smoke --scenario crash")).unwrap();
-        assert_eq!(request.level(), "quick");
+        let request = Request::parse(&words("--full --scenario smoke --scenario crash")).unwrap();
+        assert_eq!(request.level(), "full");
         assert_eq!(request.scenarios, ["smoke", "crash"]);
     }
 

@@ -2,7 +2,7 @@
 # A directory with very many names: created, listed without a loss or a double, removed.
 . /host/vm/lib.sh
 
-count=$(quick_or_full 5000 20000 100000)
+count=$(quick_or_full 1500 20000 100000)
 serve_and_mount
 mkdir many
 python3 - "$count" <<'P'
