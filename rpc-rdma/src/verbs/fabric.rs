@@ -19,7 +19,8 @@ use crate::wire::Provider;
 /// What to serve, on what.
 #[derive(Debug, Clone)]
 pub struct FabricSettings {
-    /// Addresses to listen on. A wildcard takes every device, also one that comes later.
+    /// Addresses to listen on. A wildcard takes every device, also one that comes later; the IPv6 wildcard
+    /// stands for IPv4 too, as it does for TCP.
     pub listen: Vec<SocketAddr>,
     /// Names of the devices to use; empty for all.
     pub devices: Vec<String>,
