@@ -95,6 +95,14 @@ impl Attachments {
         }
     }
 
+    /// A call waits with a request for this one: a reload must not give its place to another export's. Ends
+    /// with [`Self::finished`], as a request does.
+    pub fn hold(&mut self, index: usize) {
+        if let Some(attachment) = self.slots.get_mut(index).and_then(Option::as_mut) {
+            attachment.in_flight += 1;
+        }
+    }
+
     /// A request that was handed over has come back.
     pub fn finished(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index) else { return };

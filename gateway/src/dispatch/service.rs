@@ -245,6 +245,9 @@ impl LaneService {
             Grant::Lease(lease) => self.read_into(waiting, lease),
             Grant::Queued => {
                 self.shared.metrics.starved_reads.add();
+                if let Some(call) = self.calls.get(waiting.token) {
+                    self.attachments.hold(call.attachment);
+                }
                 None
             }
             Grant::Refused => {
@@ -400,12 +403,12 @@ impl Service for LaneService {
         self.follow_exports();
         // First those who wait for memory: what they ask may finish in this very turn.
         while let Some((waiting, lease)) = self.starved.serve() {
-            let Some(ticket) = self.calls.get(waiting.token).map(|call| call.ticket) else {
-                continue;
-            };
+            let Some(call) = self.calls.get(waiting.token) else { continue };
+            let (ticket, attachment) = (call.ticket, call.attachment);
             if let Some(rope) = self.read_into(waiting, lease) {
                 out.push((ticket, rope));
             }
+            self.attachments.finished(attachment);
         }
         let mut completions = std::mem::take(&mut self.completions);
         self.attachments.completions(&mut completions);
