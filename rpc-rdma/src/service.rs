@@ -61,6 +61,12 @@ pub trait Service {
     /// Begin a call.
     fn call(&mut self, ticket: Ticket, peer: &Peer, budget: ReplyBudget, call: Call) -> Begun;
 
+    /// Most bytes of bulk data in the reply to this call: so much of the lane's buffers can be bound to it
+    /// until the peer has taken the reply. 0 where replies carry none.
+    fn reply_bulk_bytes(&self, _call: &Call) -> usize {
+        0
+    }
+
     /// Append the replies that have become ready since the last call.
     fn finished(&mut self, out: &mut Vec<(Ticket, Rope)>);
 

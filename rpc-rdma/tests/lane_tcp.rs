@@ -4,7 +4,10 @@ use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     os::fd::OwnedFd,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::Waker,
     time::{Duration, Instant},
 };
@@ -22,10 +25,13 @@ use rpc_rdma::{
     xdr::{Rope, Writer},
 };
 
-/// Procedure 1 echoes its payload at once, 2 echoes it from another thread, 3 gives as many bytes as asked.
+/// Procedure 1 echoes its payload at once, 2 echoes it from another thread, 3 gives as many bytes as asked,
+/// 4 is never done with giving them, 5 gives one byte in a buffer of that size.
 struct Echo {
     waker: Waker,
     done: Arc<Mutex<Vec<(Ticket, Rope)>>>,
+    endless: Arc<AtomicUsize>,
+    pool: Arc<Pool>,
 }
 
 fn echo(call: &Call) -> Rope {
@@ -60,7 +66,26 @@ impl Service for Echo {
                 w.payload(Bytes::from(vec![7; len.min(budget.bulk_bytes_max(64))]));
                 Begun::Reply(w.finish())
             }
+            5 => {
+                let Some(lease) = self.pool.take(1 << 20) else {
+                    return Begun::Reply(reply::error(xid, AcceptError::SystemError));
+                };
+                let mut w = reply::success(xid);
+                w.payload(lease.freeze(0, 1));
+                Begun::Reply(w.finish())
+            }
+            4 => {
+                self.endless.fetch_add(1, Ordering::SeqCst);
+                Begun::Pending
+            }
             _ => Begun::Reply(reply::error(xid, AcceptError::ProcedureUnavailable)),
+        }
+    }
+
+    fn reply_bulk_bytes(&self, call: &Call) -> usize {
+        match call.header.procedure {
+            3..=5 => call.args().u32("length").unwrap_or(0) as usize,
+            _ => 0,
         }
     }
 
@@ -83,6 +108,7 @@ struct Server {
     lane: LaneHandle,
     address: SocketAddr,
     pool: Arc<Pool>,
+    endless: Arc<AtomicUsize>,
 }
 
 fn serve(stream: StreamSettings, limits: Arc<ConnectionLimits>) -> Server {
@@ -95,19 +121,22 @@ fn serve(stream: StreamSettings, limits: Arc<ConnectionLimits>) -> Server {
         rdma: Default::default(),
         limits,
     };
+    let endless = Arc::new(AtomicUsize::new(0));
+    let begun = endless.clone();
     let lane = Lane::spawn(
         settings,
         pool.clone(),
         Box::new(|context| {
-            Ok(Box::new(Echo { waker: context.waker.clone(), done: Arc::default() })
-                as Box<dyn Service>)
+            let (waker, done) = (context.waker.clone(), Arc::default());
+            let pool = context.pool.clone();
+            Ok(Box::new(Echo { waker, done, endless: begun, pool }) as Box<dyn Service>)
         }),
     )
     .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     lane.listen_tcp(listener).unwrap();
-    Server { lane, address, pool }
+    Server { lane, address, pool, endless }
 }
 
 fn simple() -> Server {
@@ -238,6 +267,44 @@ fn a_peer_that_does_not_read_hurts_only_itself() {
     let mut other = connect(&server);
     other.write_all(&framed(&call(9, 1, |w| w.opaque(b"fine")))).unwrap();
     check_echo(&read_record(&mut other).unwrap(), 9, b"fine");
+}
+
+#[test]
+fn bug_one_peer_could_bind_the_memory_of_all_with_reads_under_way() {
+    // Only replies that were ready counted: a hundred reads, begun at once, each held a buffer of its own.
+    let server = simple();
+    let mut greedy = connect(&server);
+    for xid in 0..100 {
+        greedy.write_all(&framed(&call(xid, 4, |w| w.u32(1 << 20)))).unwrap();
+    }
+    let start = Instant::now();
+    while server.endless.load(Ordering::SeqCst) < 8 && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    // A quarter of the pool, and fewer than asked for.
+    let (begun, bytes) =
+        (server.endless.load(Ordering::SeqCst), server.pool.stats().total[3] << 20);
+    assert!((1..=8).contains(&begun) && begun << 20 <= bytes / 4 + (1 << 20), "{begun} of {bytes}");
+    let mut other = connect(&server);
+    other.write_all(&framed(&call(9, 1, |w| w.opaque(b"fine")))).unwrap();
+    check_echo(&read_record(&mut other).unwrap(), 9, b"fine");
+}
+
+#[test]
+fn bug_a_deaf_peer_could_bind_a_buffer_with_every_byte() {
+    // Short data in long buffers hardly counted, so that replies nobody took bound the whole pool.
+    let server = simple();
+    let mut deaf = connect(&server);
+    deaf.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    let ask: Vec<u8> = (0..100).flat_map(|xid| framed(&call(xid, 5, |w| w.u32(1 << 20)))).collect();
+    let mut batches = 0;
+    while batches < 5000 && deaf.write_all(&ask).is_ok() {
+        batches += 1;
+        let stats = server.pool.stats();
+        assert!(stats.free[3] >= stats.total[3] / 2, "after {batches} batches");
+    }
+    assert!(batches < 5000, "the server stopped reading");
 }
 
 #[test]

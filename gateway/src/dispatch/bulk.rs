@@ -4,12 +4,13 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use rpc_rdma::{
-    rpc::{RPC_VERSION, auth::AUTH_BODY_BYTES_MAX, call::CALL},
+    rpc::{Call, RPC_VERSION, auth::AUTH_BODY_BYTES_MAX, call::CALL},
     xdr::{UNIT_BYTES, pad_bytes},
 };
 
-use crate::nfs3::types::{HANDLE_BYTES_MAX, PROGRAM, VERSION};
+use crate::nfs3::types::{HANDLE_BYTES_MAX, PROGRAM, TRANSFER_BYTES_MAX, VERSION};
 
+const PROCEDURE_READ: u32 = 6;
 const PROCEDURE_WRITE: u32 = 7;
 
 /// A cursor over the first bytes of a record.
@@ -55,8 +56,22 @@ pub fn bulk_offset(start: &[u8]) -> Option<usize> {
     Some(words.offset)
 }
 
+/// Most bytes of file data in the reply to a call: those that a READ asks for.
+pub fn reply_bulk_bytes(call: &Call) -> usize {
+    let header = &call.header;
+    if (header.program, header.version, header.procedure) != (PROGRAM, VERSION, PROCEDURE_READ) {
+        return 0;
+    }
+    let mut args = call.args();
+    let count = args
+        .opaque(HANDLE_BYTES_MAX, "file handle")
+        .and_then(|_| args.u64("offset"))
+        .and_then(|_| args.u32("count"));
+    count.map_or(0, |count| count.min(TRANSFER_BYTES_MAX) as usize)
+}
+
 #[cfg(test)]
-#[allow(clippy::indexing_slicing)]
+#[allow(clippy::indexing_slicing, clippy::unwrap_used)]
 mod tests {
     use bytes::Bytes;
     use proptest::prelude::*;
@@ -94,6 +109,23 @@ mod tests {
         }
         assert_eq!(bulk_offset(&write_call(&[1; 401], &[2; 8], b"payload").0), None);
         assert_eq!(bulk_offset(&write_call(&[1; 40], &[2; 65], b"payload").0), None);
+    }
+
+    #[test]
+    fn a_read_says_how_much_it_may_come_to() {
+        let bytes = |procedure, count: u32| {
+            let mut writer = Writer::default();
+            for word in [9, CALL, RPC_VERSION, PROGRAM, VERSION, procedure, 0, 0, 0, 0] {
+                writer.u32(word);
+            }
+            writer.opaque(b"handle");
+            writer.u64(4096);
+            writer.u32(count);
+            reply_bulk_bytes(&rpc_rdma::rpc::call::decode(writer.finish()).unwrap())
+        };
+        assert_eq!(bytes(PROCEDURE_READ, 70_000), 70_000);
+        assert_eq!(bytes(PROCEDURE_READ, u32::MAX), TRANSFER_BYTES_MAX as usize);
+        assert_eq!(bytes(PROCEDURE_WRITE, 70_000), 0);
     }
 
     #[test]

@@ -399,6 +399,10 @@ impl Service for LaneService {
         }
     }
 
+    fn reply_bulk_bytes(&self, call: &Call) -> usize {
+        bulk::reply_bulk_bytes(call)
+    }
+
     fn finished(&mut self, out: &mut Vec<(Ticket, Rope)>) {
         self.follow_exports();
         // First those who wait for memory: what they ask may finish in this very turn.

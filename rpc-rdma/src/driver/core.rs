@@ -9,10 +9,14 @@ use std::{
     time::Instant,
 };
 
-use buffers::Pool;
+use buffers::{Pool, pool::CLASS_BYTES};
 use tokio::sync::Notify;
 
-use super::{rdma::RdmaSide, stream::Connection, wake::LaneWaker};
+use super::{
+    rdma::RdmaSide,
+    stream::{BULK_BYTES_MAX, Connection},
+    wake::LaneWaker,
+};
 use crate::{
     rpc::{
         self, Rejected,
@@ -24,6 +28,9 @@ use crate::{
 
 /// Replies that are taken from the service in one turn.
 const REPLIES_PER_TURN: usize = 256;
+
+/// One stream gets at most this fraction of the payload buffers.
+const PAYLOAD_SHARES: usize = 4;
 
 /// Tickets with this bit belong to RDMA connections.
 const RDMA_TICKET: u64 = 1 << 63;
@@ -107,6 +114,12 @@ impl LaneCore {
                 return self.abandon(ticket);
             }
         };
+        if ticket.0 & RDMA_TICKET == 0 {
+            let bytes = self.service.borrow().reply_bulk_bytes(&call);
+            if let Some(connection) = self.stream(ticket).filter(|_| bytes > 0) {
+                connection.expect(call.header.xid, bytes);
+            }
+        }
         let begun = self.service.borrow_mut().call(ticket, peer, budget, call);
         if let Begun::Reply(reply) = begun {
             self.reply(ticket, reply);
@@ -166,6 +179,14 @@ impl LaneCore {
     pub(super) fn stream_count(&self) -> usize {
         let streams = self.streams.borrow();
         streams.slots.len() - streams.free.len()
+    }
+
+    /// What one stream may bind of the payload buffers at most, whatever the settings say, so that a few peers
+    /// that do not take their replies leave enough for the others.
+    pub(super) fn payload_share(&self) -> usize {
+        let total = self.pool.stats().total;
+        let payload = CLASS_BYTES.iter().zip(total).map(|(bytes, pieces)| bytes * pieces).max();
+        (payload.unwrap_or(0) / PAYLOAD_SHARES).max(BULK_BYTES_MAX)
     }
 
     pub(super) fn bulk_offset(&self, start: &[u8]) -> Option<usize> {

@@ -28,7 +28,8 @@ use crate::{
 pub struct StreamSettings {
     /// Calls under way.
     pub calls_max: usize,
-    /// Bytes of replies that wait to be written before reading stops.
+    /// Bytes of replies that wait to be written, or that calls under way can still come to, before reading
+    /// stops. Never more than a share of the lane's buffers.
     pub outbound_bytes_max: usize,
     /// How long a peer may take over one record, or over taking replies, without any progress.
     pub stall_timeout: Duration,
@@ -55,7 +56,8 @@ impl Default for StreamSettings {
 
 /// Room for everything in a reply that is not bulk data.
 const REPLY_OVERHEAD_BYTES: usize = 64 << 10;
-const BULK_BYTES_MAX: usize = 1 << 20;
+/// Bulk data in one reply.
+pub(super) const BULK_BYTES_MAX: usize = 1 << 20;
 
 /// The part of a connection that replies reach.
 #[derive(Debug)]
@@ -64,6 +66,9 @@ pub struct Connection {
     settings: StreamSettings,
     outbound: RefCell<Outbound>,
     calls: Cell<usize>,
+    /// Calls under way whose replies carry bulk data: xid and bytes at most.
+    expected: RefCell<Vec<(u32, usize)>>,
+    expected_bytes: Cell<usize>,
     garbage: Cell<u32>,
     /// Something changed that the task must look at.
     changed: Notify,
@@ -79,6 +84,8 @@ impl Connection {
             settings,
             outbound: RefCell::default(),
             calls: Cell::new(0),
+            expected: RefCell::default(),
+            expected_bytes: Cell::new(0),
             garbage: Cell::new(0),
             changed: Notify::new(),
             last_progress: Cell::new(now),
@@ -87,9 +94,29 @@ impl Connection {
         })
     }
 
+    /// A call begins whose reply can have so much bulk data.
+    pub(super) fn expect(&self, xid: u32, bytes: usize) {
+        let bytes = bytes.min(BULK_BYTES_MAX);
+        self.expected.borrow_mut().push((xid, bytes));
+        self.expected_bytes.set(self.expected_bytes.get() + bytes);
+    }
+
+    /// The reply to it is here. Returns what memory is bound to it.
+    fn expected(&self, reply: &Rope) -> usize {
+        let mut expected = self.expected.borrow_mut();
+        let xid = reply.head.first_chunk().map(|xid| u32::from_be_bytes(*xid));
+        let found = expected.iter().position(|(known, _)| Some(*known) == xid);
+        let bytes = found.map_or(0, |found| expected.swap_remove(found).1);
+        self.expected_bytes.set(self.expected_bytes.get().saturating_sub(bytes));
+        bytes
+    }
+
     /// A reply to a call of this connection.
     pub(super) fn push(&self, reply: &Rope) {
-        self.outbound.borrow_mut().push(reply);
+        let bound = self.expected(reply);
+        // A failure carries no data, and its buffer has gone back.
+        let bound = if reply.pieces.is_empty() { 0 } else { bound };
+        self.outbound.borrow_mut().push(reply, bound);
         self.calls.set(self.calls.get().saturating_sub(1));
         self.changed.notify_one();
     }
@@ -124,7 +151,8 @@ impl Connection {
 
     fn may_read(&self) -> bool {
         self.calls.get() < self.settings.calls_max
-            && self.outbound.borrow().bytes() < self.settings.outbound_bytes_max
+            && self.outbound.borrow().bytes() + self.expected_bytes.get()
+                < self.settings.outbound_bytes_max
     }
 
     fn is_quiet(&self) -> bool {
@@ -140,9 +168,10 @@ impl Connection {
 pub(super) async fn serve(
     core: Rc<LaneCore>,
     stream: TcpStream,
-    settings: StreamSettings,
+    mut settings: StreamSettings,
     admission: Admission,
 ) {
+    settings.outbound_bytes_max = settings.outbound_bytes_max.min(core.payload_share());
     let Ok(address) = stream.peer_addr() else { return };
     if let Err(error) = tune(&stream, settings.stall_timeout) {
         tracing::warn!(peer = %address, %error, "cannot set socket options");

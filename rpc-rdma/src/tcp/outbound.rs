@@ -13,6 +13,8 @@ pub const SLICES_MAX: usize = 64;
 enum Part {
     Mark([u8; 4], u8),
     Bytes(Bytes),
+    /// End of a reply whose buffer is larger than what it carries, by so much.
+    Slack(usize),
 }
 
 impl Part {
@@ -20,6 +22,7 @@ impl Part {
         match self {
             Self::Mark(mark, done) => &mark[usize::from(*done)..],
             Self::Bytes(bytes) => bytes,
+            Self::Slack(_) => &[],
         }
     }
 
@@ -27,6 +30,7 @@ impl Part {
         match self {
             Self::Mark(_, done) => *done += count as u8,
             Self::Bytes(bytes) => bytes.advance(count),
+            Self::Slack(_) => {}
         }
     }
 }
@@ -39,19 +43,24 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// Append a reply with its record mark.
-    pub fn push(&mut self, reply: &Rope) {
+    /// Append a reply with its record mark. `bound`: the buffer memory that it keeps from others until it is
+    /// written, which can be far more than it carries (a long read of a short file).
+    pub fn push(&mut self, reply: &Rope, bound: usize) {
         let len = reply.len();
-        self.bytes += len + 4;
+        let slack = bound.saturating_sub(len);
+        self.bytes += len + 4 + slack;
         self.parts.push_back(Part::Mark(FragmentHeader::single(len), 0));
         if reply.pieces.is_empty() {
             self.parts.push_back(Part::Bytes(reply.head.clone()));
         } else {
             self.parts.extend(reply.parts().into_iter().map(Part::Bytes));
         }
+        if slack > 0 {
+            self.parts.push_back(Part::Slack(slack));
+        }
     }
 
-    /// Bytes that wait.
+    /// Bytes that wait, and memory that is bound to them.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -63,7 +72,8 @@ impl Outbound {
 
     /// The front of the queue, for a vectored write.
     pub fn slices<'a>(&'a self, into: &mut Vec<IoSlice<'a>>) {
-        into.extend(self.parts.iter().take(SLICES_MAX).map(|part| IoSlice::new(part.rest())));
+        let filled = self.parts.iter().filter(|part| !matches!(part, Part::Slack(_)));
+        into.extend(filled.take(SLICES_MAX).map(|part| IoSlice::new(part.rest())));
     }
 
     /// So many bytes were written.
@@ -76,7 +86,9 @@ impl Outbound {
                 return;
             }
             count -= here;
-            self.parts.pop_front();
+            if let Some(Part::Slack(slack)) = self.parts.pop_front() {
+                self.bytes = self.bytes.saturating_sub(slack);
+            }
         }
     }
 }
@@ -97,8 +109,9 @@ mod tests {
         let expected = expected.repeat(3);
         for step in 1..expected.len() {
             let mut out = Outbound::default();
-            (0..3).for_each(|_| out.push(&reply));
-            assert_eq!(out.bytes(), expected.len());
+            // The second is bound to a buffer larger than itself.
+            [0, 100, 7].into_iter().for_each(|bound| out.push(&reply, bound));
+            assert_eq!(out.bytes(), expected.len() + 100 - 16);
             let mut stream = Vec::new();
             while !out.is_empty() {
                 let mut slices = Vec::new();
