@@ -215,6 +215,10 @@ impl LocalBackend {
         file.set_dirty(false);
         if let Err(error) = self.sync_object(file) {
             tracing::error!(%error, inode = file.inode, "data of a file could not be written back");
+            if !was_tried(&error) {
+                // No sync was made at all, so nothing is known to be lost: the data is still to be written.
+                return file.set_dirty(true);
+            }
         }
         self.cache.remove_idle(file);
     }
@@ -363,12 +367,18 @@ impl LocalBackend {
         let synced =
             if injected { Err(BackendError::from_errno(libc::EIO, "fsync")) } else { file.fsync() };
         if let Err(error) = &synced
-            && error.kind != ErrorKind::Later
+            && was_tried(error)
         {
             self.verifier.rotate("fsync failed");
         }
         synced
     }
+}
+
+/// Whether a sync that failed was made at all: if not, no error of writing back was taken from the kernel. One
+/// that was made reports such errors whatever their number, a shortage of memory too.
+fn was_tried(error: &BackendError) -> bool {
+    error.operation == "fsync" || error.kind != ErrorKind::Later
 }
 
 fn decode_failed(error: io::Error) -> BackendError {

@@ -212,7 +212,9 @@ impl OpenFile {
             FileKind::Directory => {
                 let place = &self.fds[Purpose::Read as usize];
                 if place.get().is_none() {
-                    let fd = self.reopen(OFlags::RDONLY | OFlags::DIRECTORY).map_err(fail)?;
+                    let fd = self
+                        .reopen(OFlags::RDONLY | OFlags::DIRECTORY)
+                        .map_err(|error| BackendError::from_io(error, "open"))?;
                     let _ = place.set(Arc::new(fd));
                 }
                 place.get().cloned()
