@@ -2,7 +2,8 @@
 //!
 //! The kernel decides: the thread takes the caller's identity and asks faccessat2(2), which knows modes, ACLs
 //! and capabilities. The answer is remembered for as long as the object's change time, mode and owners
-//! stay the same. Two rules come on top, as every NFS server has them, because clients check at open and
+//! stay the same, but only once the change time lies far enough back that another change cannot bear the same
+//! one (an ACL can change twice within a tick of the file system's clock, and none of them shows). Two rules come on top, as every NFS server has them, because clients check at open and
 //! then expect reads and writes to work:
 //!
 //! * the owner of a file may always read and write it (it may have opened it before a chmod);
@@ -28,6 +29,18 @@ pub const WRITE: i32 = libc::W_OK;
 pub const EXECUTE: i32 = libc::X_OK;
 
 const GRANTS_MAX: usize = 8;
+
+/// Longer than a tick of the clock that change times are taken from: 10 ms at 100 Hz.
+const TICK_NANOS_MAX: i128 = 40_000_000;
+
+/// Whether an object that is changed now gets another change time than `changed`.
+fn is_settled(changed: Timestamp) -> bool {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let nanos = |seconds: i64, nanos: i128| i128::from(seconds) * 1_000_000_000 + nanos;
+    let age = nanos(now.tv_sec, i128::from(now.tv_nsec))
+        - nanos(changed.seconds, i128::from(changed.nanos));
+    age > TICK_NANOS_MAX
+}
 
 /// What one caller was found to be allowed.
 #[derive(Debug, Clone)]
@@ -78,6 +91,11 @@ pub fn granted(
     wanted: i32,
 ) -> Result<i32, BackendError> {
     let mut grants = file.grants.lock().unwrap_or_else(PoisonError::into_inner);
+    if !is_settled(attr.changed) {
+        grants.clear();
+        drop(grants);
+        return ask(file, identity, wanted);
+    }
     grants.retain(|grant| grant.holds_for(attr));
     let index = match grants.iter().position(|grant| grant.is_of(identity)) {
         Some(index) => index,
@@ -181,5 +199,37 @@ fn require_data(file: &OpenFile) -> Result<(), BackendError> {
         FileKind::Regular => Ok(()),
         FileKind::Directory => Err(BackendError::new(ErrorKind::IsDirectory, "data")),
         _ => Err(BackendError::new(ErrorKind::Invalid, "data")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{Mode, OFlags};
+
+    use super::*;
+    use crate::handle::ObjectHandle;
+
+    #[test]
+    fn bug_an_answer_was_remembered_while_the_next_change_could_bear_the_same_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        std::fs::write(&path, b"").unwrap();
+        let fd = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).unwrap();
+        let about = stat(&fd).unwrap();
+        let file = OpenFile::new(ObjectHandle::new(b"f").unwrap(), fd, &about);
+        let who = Arc::new(Identity::root());
+        let remembered = |attr: &Attributes| {
+            assert_eq!(granted(&file, attr, &who, READ).unwrap(), READ);
+            file.grants.lock().unwrap().len()
+        };
+        // A clock that was set back makes no difference to the rule.
+        let future = Timestamp { seconds: about.attributes.changed.seconds + 60, nanos: 0 };
+        assert_eq!(remembered(&Attributes { changed: future, ..about.attributes }), 0);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(remembered(&about.attributes), 1);
+        std::fs::write(&path, b"changed").unwrap();
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        let changed = Timestamp { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap() };
+        assert_eq!(remembered(&Attributes { changed, ..about.attributes }), 0);
     }
 }

@@ -84,6 +84,45 @@ fn others_are_kept_out_and_the_owner_is_not() {
     });
 }
 
+/// An ACL that gives user 5002 the rights `bits`; whatever they are, the mode stays 0670.
+fn acl_for_bob(path: &Path, bits: u16) -> bool {
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    let none = u32::MAX;
+    for (tag, rights, id) in
+        [(1u16, 6u16, none), (2, bits, 5002), (4, 0, none), (0x10, 7, none), (0x20, 0, none)]
+    {
+        acl.extend_from_slice(&tag.to_le_bytes());
+        acl.extend_from_slice(&rights.to_le_bytes());
+        acl.extend_from_slice(&id.to_le_bytes());
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(path, c"system.posix_acl_access", &acl, flags).is_ok()
+}
+
+#[test]
+fn bug_a_right_taken_away_within_a_tick_of_the_clock_was_still_granted() {
+    if !can_switch() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    open_root(root.path());
+    let mut lane = TestLane::new(root.path(), Way { ring: true, io_mode: IoMode::Buffered });
+    let (alice, bob, top) = (user(5001, &[]), user(5002, &[]), lane.root());
+    let how = CreateHow::Guarded(mode(0o670));
+    let file = lane.try_create(&alice, top, b"f", how).unwrap();
+    let path = root.path().join("f");
+    // Often enough that two changes meet within a tick.
+    for round in 0..50 {
+        if !acl_for_bob(&path, 6) {
+            return; // no ACLs here
+        }
+        assert!(lane.read_as(&bob, file, 0, 10).is_ok());
+        assert!(acl_for_bob(&path, 0));
+        let refused = lane.read_as(&bob, file, 0, 10);
+        assert_eq!(refused.unwrap_err(), ErrorKind::Access, "round {round}");
+    }
+}
+
 #[test]
 fn programs_can_be_read_by_who_may_run_them() {
     each(|mut lane| {
