@@ -1,5 +1,5 @@
-//! COMMIT (RFC 1813 section 3.3.21), grouped: one sync answers all COMMITs of a file, from all lanes, that
-//! arrived before it began.
+//! COMMIT (RFC 1813 section 3.3.21) and stable WRITEs through the page cache, grouped: one sync answers all of
+//! a file, from all lanes, that arrived before it began.
 //!
 //! The sync uses a descriptor that nothing else syncs with. The kernel reports an error of writing back once
 //! for each descriptor, so no other sync of the file can take the error away from COMMIT; and syncs of one
@@ -13,7 +13,7 @@ use std::{
 use crate::{
     attr::Around,
     error::BackendError,
-    op::{Completion, Outcome, Token, WriteVerifier},
+    op::{Completion, Outcome, Stability, Token, WriteVerifier},
 };
 
 use super::{
@@ -21,11 +21,32 @@ use super::{
     open_file::OpenFile,
 };
 
+/// What a sync is waited for, and so what the answer is.
+#[derive(Debug, Clone, Copy)]
+pub enum Awaited {
+    /// A COMMIT.
+    Commit,
+    /// A WRITE whose data is in the page cache: so much, to be this stable, written under this verifier.
+    Write(u32, Stability, WriteVerifier),
+}
+
+impl Awaited {
+    fn outcome(self, verifier: WriteVerifier) -> Outcome {
+        match self {
+            Self::Commit => Outcome::Committed { verifier },
+            Self::Write(count, stability, verifier) => {
+                Outcome::Written { count, stability, verifier }
+            }
+        }
+    }
+}
+
 /// Somebody who waits for a sync.
 #[derive(Debug)]
 struct Waiting {
     inbox: Arc<Inbox>,
     token: Token,
+    what: Awaited,
 }
 
 #[derive(Debug, Default)]
@@ -49,10 +70,10 @@ impl CommitQueue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A COMMIT arrives. True: no sync is running, the caller must start one with [`CommitQueue::begin`].
-    pub fn arrive(&self, inbox: Arc<Inbox>, token: Token) -> bool {
+    /// Somebody waits from now on. True: no sync is running, the caller must start one with [`Batch::begin`].
+    pub fn arrive(&self, inbox: Arc<Inbox>, token: Token, what: Awaited) -> bool {
         let mut state = self.lock();
-        state.next.push(Waiting { inbox, token });
+        state.next.push(Waiting { inbox, token, what });
         !std::mem::replace(&mut state.running, true)
     }
 }
@@ -78,6 +99,12 @@ impl Batch {
         &self.file
     }
 
+    /// Whether nobody needs more than the data: all attributes are part of what FILE_SYNC promises.
+    pub fn data_only(&self) -> bool {
+        let full = |w: &Waiting| matches!(w.what, Awaited::Write(_, Stability::FileSync, _));
+        !self.waiting.iter().any(full)
+    }
+
     /// How many are answered by this sync.
     pub fn len(&self) -> usize {
         self.waiting.len()
@@ -90,7 +117,7 @@ impl Batch {
         state.running = false;
         refused.append(&mut state.next);
         drop(state);
-        for Waiting { inbox, token } in refused {
+        for Waiting { inbox, token, .. } in refused {
             inbox.send(Message::Finished(Completion::failed(token, error())));
         }
     }
@@ -99,7 +126,7 @@ impl Batch {
     pub fn finish(mut self, result: Result<(), i32>, after: Around) -> bool {
         for waiting in std::mem::take(&mut self.waiting) {
             let result = match result {
-                Ok(()) => Ok(Outcome::Committed { verifier: self.verifier }),
+                Ok(()) => Ok(waiting.what.outcome(self.verifier)),
                 Err(errno) => Err(BackendError::from_errno(errno, "fsync")),
             };
             let second = Around::default();
@@ -121,15 +148,15 @@ impl Drop for Batch {
         if self.waiting.is_empty() {
             return;
         }
-        // The lane that ran the sync is gone, and has seen to the verifier. The COMMITs of other lanes begin
-        // anew there.
+        // The lane that ran the sync is gone, and has seen to the verifier. Those of other lanes begin anew
+        // there.
         let mut state = self.file.commits.lock();
         state.running = false;
         let mut lost = std::mem::take(&mut self.waiting);
         lost.append(&mut state.next);
         drop(state);
-        for Waiting { inbox, token } in lost {
-            inbox.send(Message::CommitAgain(token, self.file.clone()));
+        for Waiting { inbox, token, what } in lost {
+            inbox.send(Message::SyncAgain(token, what, self.file.clone()));
         }
     }
 }

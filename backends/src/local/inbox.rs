@@ -12,7 +12,7 @@ use crate::{
     uring::IoDone,
 };
 
-use super::{backend::Arounds, open_file::OpenFile};
+use super::{backend::Arounds, commit::Awaited, open_file::OpenFile};
 
 /// One message.
 #[allow(clippy::large_enum_variant)] // moved once; a box would cost an allocation for each
@@ -24,8 +24,8 @@ pub enum Message {
     Prepared(Request, Arc<OpenFile>),
     /// A data operation that a thread did in the ring's place.
     IoDone(IoDone),
-    /// The sync that was to answer this COMMIT is lost with its lane.
-    CommitAgain(Token, Arc<OpenFile>),
+    /// The sync that was to answer this COMMIT or WRITE is lost with its lane.
+    SyncAgain(Token, Awaited, Arc<OpenFile>),
     /// A write may pass its gate.
     GateOpen(u64),
 }

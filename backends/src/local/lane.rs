@@ -28,7 +28,7 @@ use crate::{
 use super::{
     attr::stat,
     backend::{Arounds, LocalBackend},
-    commit::Batch,
+    commit::{Awaited, Batch},
     inbox::{Answer, Inbox, Message, completion},
     open_file::{OpenFile, Purpose},
     perform::subject,
@@ -229,11 +229,12 @@ impl LocalLane {
                 (write.map(|write| Transfer::Write(Box::new(write))), step)
             }
             _ => {
-                self.commit(subject);
+                self.join_sync(subject.token, Awaited::Commit, subject.file);
                 return None;
             }
         };
-        if let (Some(transfer), false) = (transfer, matches!(step, Step::Done(_))) {
+        if let (Some(transfer), false) = (transfer, matches!(step, Step::Done(_) | Step::Sync(..)))
+        {
             self.transfers.insert(tag, transfer);
         }
         self.take(tag, step)
@@ -246,6 +247,11 @@ impl LocalLane {
                 None
             }
             Step::Wait => None,
+            Step::Sync(subject, what) => {
+                self.transfers.remove(&tag);
+                self.join_sync(subject.token, what, subject.file);
+                None
+            }
             Step::Done(done) => {
                 self.transfers.remove(&tag);
                 Some(done)
@@ -269,12 +275,8 @@ impl LocalLane {
         }));
     }
 
-    fn commit(&mut self, subject: Subject) {
-        self.join_sync(subject.token, subject.file);
-    }
-
-    fn join_sync(&mut self, token: Token, file: Arc<OpenFile>) {
-        if file.commits.arrive(self.inbox.clone(), token) {
+    fn join_sync(&mut self, token: Token, what: Awaited, file: Arc<OpenFile>) {
+        if file.commits.arrive(self.inbox.clone(), token, what) {
             self.begin_sync(file);
         }
     }
@@ -290,9 +292,9 @@ impl LocalLane {
             return;
         };
         self.backend.count_commit_sync();
-        self.transfers.insert(tag, Transfer::Sync(batch));
         // Attributes that matter for finding the data are part of a data sync.
-        let kind = IoKind::Sync { data_only: true };
+        let kind = IoKind::Sync { data_only: batch.data_only() };
+        self.transfers.insert(tag, Transfer::Sync(batch));
         self.start_io(tag, Io { file: fd, offset: 0, flags: 0, identity: None, kind });
     }
 
@@ -424,7 +426,7 @@ impl LaneBackend for LocalLane {
                 Message::Prepared(request, file) => out.extend(self.prepared(request, file)),
                 Message::IoDone(done) => self.io_done(done, out),
                 Message::GateOpen(tag) => self.gate_open(tag, out),
-                Message::CommitAgain(token, file) => self.join_sync(token, file),
+                Message::SyncAgain(token, what, file) => self.join_sync(token, what, file),
             }
         }
         let mut finished = std::mem::take(&mut self.io_done);

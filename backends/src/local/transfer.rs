@@ -12,7 +12,11 @@ use crate::{
 };
 
 use super::{
-    attr::stat, backend::LocalBackend, commit::Batch, open_file::OpenFile, read::ReadTransfer,
+    attr::stat,
+    backend::LocalBackend,
+    commit::{Awaited, Batch},
+    open_file::OpenFile,
+    read::ReadTransfer,
     write::WriteTransfer,
 };
 
@@ -45,6 +49,8 @@ pub enum Step {
     Io(Io),
     /// The write must wait at its gate.
     Wait,
+    /// The answer waits for a sync of the file that begins after this.
+    Sync(Subject, Awaited),
     /// The answer.
     Done(Completion),
 }

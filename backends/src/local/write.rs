@@ -21,6 +21,7 @@ use crate::{
 use super::{
     attr::stat,
     backend::LocalBackend,
+    commit::Awaited,
     inbox::{Inbox, Message},
     open_file::{DirectAlign, Purpose},
     settings::IoMode,
@@ -49,6 +50,9 @@ pub struct WriteTransfer {
     pass: Option<Pass>,
     retries: u32,
     running: bool,
+    /// The data goes into the page cache first, and a sync that others share makes it stable. (The kernel
+    /// would carry out synchronous writes of one file one after the other, each with a flush of its own.)
+    sync_after: bool,
     /// The gate is open for this write.
     admitted: bool,
 }
@@ -73,6 +77,7 @@ impl WriteTransfer {
             pass: None,
             retries: 0,
             running: false,
+            sync_after: false,
             admitted: false,
         };
         if let Err(error) = write.plan(backend) {
@@ -94,7 +99,7 @@ impl WriteTransfer {
     }
 
     fn is_unstable(&self) -> bool {
-        self.stability == Stability::Unstable
+        self.stability == Stability::Unstable || self.sync_after
     }
 
     fn plan(&mut self, backend: &LocalBackend) -> Result<(), BackendError> {
@@ -127,6 +132,8 @@ impl WriteTransfer {
         }
         if !whole.is_empty() {
             self.pieces.push_back(Piece { range: whole, direct: false });
+            self.sync_after = self.stability != Stability::Unstable;
+            self.flags &= !(RWF_DSYNC | RWF_SYNC);
         }
         Ok(())
     }
@@ -208,13 +215,14 @@ impl WriteTransfer {
     /// The answer: a part that was written before an error is a success.
     fn finish(&mut self, error: Option<BackendError>) -> Step {
         self.release();
+        let count = u32::try_from(self.written).unwrap_or(u32::MAX);
+        if self.sync_after && count > 0 {
+            let what = Awaited::Write(count, self.stability, self.verifier);
+            return Step::Sync(self.subject.clone(), what);
+        }
         let result = match error {
             Some(error) if self.written == 0 => Err(error),
-            _ => Ok(Outcome::Written {
-                count: u32::try_from(self.written).unwrap_or(u32::MAX),
-                stability: self.stability,
-                verifier: self.verifier,
-            }),
+            _ => Ok(Outcome::Written { count, stability: self.stability, verifier: self.verifier }),
         };
         let after = stat(&self.subject.file.path)
             .map_or_else(|_| Around::default(), |about| Around::after(about.attributes));

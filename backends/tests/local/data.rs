@@ -208,6 +208,54 @@ fn many_commits_are_answered_together() {
 }
 
 #[test]
+fn stable_writes_share_their_syncs() {
+    for ring in [true, false] {
+        let root = tempfile::tempdir().unwrap();
+        let mut lane = TestLane::new(root.path(), Way { ring, io_mode: IoMode::Buffered });
+        let file = lane.create(b"f", 0o644);
+        lane.write(file, 0, &pattern(1, 64 << 10));
+        lane.commit(file).unwrap();
+        let who = lane.who.clone();
+        let before = lane.backend.commit_syncs();
+        let data = pattern(3, 64 * 1000);
+        let mut tokens = Vec::new();
+        for (index, part) in data.chunks(1000).enumerate() {
+            let data = Bytes::copy_from_slice(part);
+            let offset = 1000 * index as u64;
+            let stability = [Stability::DataSync, Stability::FileSync][index % 2];
+            let write = Operation::Write { object: file, offset, data, stability };
+            tokens.push((stability, lane.submit(&who, write)));
+        }
+        for (asked, token) in tokens {
+            let Ok(Outcome::Written { count, stability, .. }) = lane.wait(token).result else {
+                panic!("every write succeeds")
+            };
+            assert_eq!((count, stability), (1000, asked));
+        }
+        let syncs = lane.backend.commit_syncs() - before;
+        assert!((1..64).contains(&syncs), "{syncs} syncs for 64 writes");
+        assert!(lane.read(file, 0, 64_000).0 == data);
+    }
+}
+
+#[test]
+fn a_stable_write_whose_sync_fails_is_not_acknowledged() {
+    for ring in [true, false] {
+        let root = tempfile::tempdir().unwrap();
+        let mut lane = TestLane::new(root.path(), Way { ring, io_mode: IoMode::Buffered });
+        let file = lane.create(b"f", 0o644);
+        let before = lane.write(file, 0, b"unstable");
+        let who = lane.who.clone();
+        lane.backend.inject_sync_failure();
+        let data = Bytes::from_static(b"stable");
+        let failed = lane.write_as(&who, file, 8, data.clone(), Stability::FileSync);
+        assert_eq!(failed.unwrap_err(), ErrorKind::Io);
+        assert_ne!(lane.commit(file).unwrap(), before, "the unstable write may be lost too");
+        lane.write_as(&who, file, 8, data, Stability::FileSync).unwrap();
+    }
+}
+
+#[test]
 fn many_writes_and_reads_at_once() {
     for way in ways() {
         let root = tempfile::tempdir().unwrap();
