@@ -10,12 +10,11 @@
 //! * [`banner`]: what is said at the start
 //! * [`reload`]: what SIGHUP does
 //! * [`storage`], [`hosts`], [`state`]: exports, names of clients, the key of the file handles
-//! * [`resources`], [`logging`], [`log_rate`]: limits of the process; the log
+//! * [`resources`], [`logging`]: limits of the process; the log
 
 pub mod banner;
 pub mod hosts;
 pub mod listen;
-pub mod log_rate;
 pub mod logging;
 pub mod ports;
 pub mod rdma;
@@ -28,4 +27,4 @@ pub mod start;
 pub mod state;
 pub mod storage;
 
-pub use log_rate::LogRate;
+pub use rpc_rdma::driver::LogRate;

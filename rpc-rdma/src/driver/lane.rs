@@ -27,6 +27,7 @@ use tokio::{
 use super::{
     core::LaneCore,
     limits::ConnectionLimits,
+    log_rate::LogRate,
     rdma::{RdmaSettings, RdmaSide},
     stream::{self, StreamSettings},
     wait::WaitSet,
@@ -354,13 +355,19 @@ async fn accept_loop(core: Rc<LaneCore>, listener: TcpListener, settings: LaneSe
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors or memory: the connection stays in the backlog.
-                tracing::warn!(%error, "cannot accept a TCP connection");
+                static RATE: LogRate = LogRate::per_second();
+                if let Some(left_out) = RATE.next() {
+                    tracing::warn!(%error, left_out, "cannot accept a TCP connection");
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         let Some(admission) = settings.limits.admit(address.ip()) else {
-            tracing::warn!(peer = %address, "refused a TCP connection: too many connections");
+            static RATE: LogRate = LogRate::per_second();
+            if let Some(left_out) = RATE.next() {
+                tracing::warn!(peer = %address, left_out, "refused a TCP connection: too many connections");
+            }
             continue;
         };
         tracing::debug!(peer = %address, "TCP connection");

@@ -5,11 +5,13 @@
 //! * [`core`]: where calls and replies meet
 //! * [`rdma`]: RDMA connections on the lane's providers
 //! * [`limits`]: how many connections there may be
+//! * [`log_rate`]: log lines that a peer can cause, at a bounded rate
 //! * [`wait`], [`wake`]: sleeping and being woken
 
 pub mod core;
 pub mod lane;
 pub mod limits;
+pub mod log_rate;
 pub mod rdma;
 pub mod stream;
 pub mod wait;
@@ -17,3 +19,4 @@ pub mod wake;
 
 pub use lane::{Lane, LaneContext, LaneHandle, LaneSettings};
 pub use limits::ConnectionLimits;
+pub use log_rate::LogRate;

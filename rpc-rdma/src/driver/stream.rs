@@ -16,7 +16,7 @@ use bytes::BufMut;
 use rustix::net::sockopt;
 use tokio::{net::TcpStream, sync::Notify};
 
-use super::{core::LaneCore, limits::Admission};
+use super::{core::LaneCore, limits::Admission, log_rate::LogRate};
 use crate::{
     service::{Peer, ReplyBudget, Ticket, Transport},
     tcp::{Assembler, AssemblerLimits, Next, Outbound, Space},
@@ -126,7 +126,11 @@ impl Connection {
         self.calls.set(self.calls.get().saturating_sub(1));
         self.garbage.set(self.garbage.get() + 1);
         if self.garbage.get() > self.settings.garbage_max {
-            tracing::warn!(peer = %self.peer.address, "closing a connection that sends garbage");
+            static RATE: LogRate = LogRate::per_second();
+            if let Some(left_out) = RATE.next() {
+                let peer = self.peer.address;
+                tracing::warn!(%peer, left_out, "closing a connection that sends garbage");
+            }
             self.hang_up.set(true);
         }
         self.changed.notify_one();
@@ -143,7 +147,11 @@ impl Connection {
         };
         if limit.is_some_and(|limit| quiet > limit) {
             let what = if stalled { "stalled" } else { "idle" };
-            tracing::info!(peer = %self.peer.address, "closing a connection that is {what}");
+            static RATE: LogRate = LogRate::per_second();
+            if let Some(left_out) = RATE.next().filter(|_| !self.hang_up.get()) {
+                let peer = self.peer.address;
+                tracing::info!(%peer, left_out, "closing a connection that is {what}");
+            }
             self.hang_up.set(true);
         }
         self.changed.notify_one();
@@ -174,7 +182,10 @@ pub(super) async fn serve(
     settings.outbound_bytes_max = settings.outbound_bytes_max.min(core.payload_share());
     let Ok(address) = stream.peer_addr() else { return };
     if let Err(error) = tune(&stream, settings.stall_timeout) {
-        tracing::warn!(peer = %address, %error, "cannot set socket options");
+        static RATE: LogRate = LogRate::per_second();
+        if let Some(left_out) = RATE.next() {
+            tracing::warn!(peer = %address, %error, left_out, "cannot set socket options");
+        }
     }
     let peer = Peer { address, transport: Transport::Tcp };
     let connection = Connection::new(peer, settings, Instant::now());

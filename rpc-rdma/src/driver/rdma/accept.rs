@@ -7,11 +7,12 @@ use buffers::{Lease, pool::CLASS_BYTES};
 
 use super::{
     links::{LINKS_MAX, Link},
-    side::RdmaSide,
+    side::{COMINGS_AND_GOINGS, RdmaSide},
 };
 use crate::{
     conn::{CloseReason, Connection, Terms},
     credit::Depths,
+    driver::LogRate,
     header::PrivateData,
     wire::{ConnectRequest, QpDepths, QpId, WireError, WireLimits},
 };
@@ -42,7 +43,10 @@ impl RdmaSide {
         match self.admit(request, limits) {
             Ok((depths, receives)) => self.accept(device, request, limits, depths, receives),
             Err(refusal) => {
-                tracing::warn!(peer = %request.peer, "RDMA connection refused: {refusal}");
+                static RATE: LogRate = LogRate::per_second();
+                if let Some(left_out) = RATE.next() {
+                    tracing::warn!(peer = %request.peer, left_out, "RDMA connection refused: {refusal}");
+                }
                 self.reject(device, request.id);
             }
         }
@@ -109,7 +113,10 @@ impl RdmaSide {
         let qp = match device.provider.prepare(request.id, wanted) {
             Ok((qp, _)) => qp,
             Err(error) => {
-                tracing::warn!(peer = %request.peer, "RDMA connection refused: {error}");
+                static RATE: LogRate = LogRate::per_second();
+                if let Some(left_out) = RATE.next() {
+                    tracing::warn!(peer = %request.peer, left_out, "RDMA connection refused: {error}");
+                }
                 return self.reject(device_index, request.id);
             }
         };
@@ -158,11 +165,17 @@ impl RdmaSide {
         match outcome {
             Ok(()) => {
                 self.stats.accepted += 1;
-                tracing::info!(peer = %request.peer, ?terms, "RDMA connection accepted");
+                static RATE: LogRate = LogRate::new(COMINGS_AND_GOINGS);
+                if let Some(left_out) = RATE.next() {
+                    tracing::info!(peer = %request.peer, ?terms, left_out, "RDMA connection accepted");
+                }
             }
             Err(error) => {
                 self.stats.rejected += 1;
-                tracing::warn!(peer = %request.peer, "RDMA connection failed: {error}");
+                static RATE: LogRate = LogRate::per_second();
+                if let Some(left_out) = RATE.next() {
+                    tracing::warn!(peer = %request.peer, left_out, "RDMA connection failed: {error}");
+                }
                 conn.close(self.now, CloseReason::Refused);
             }
         }

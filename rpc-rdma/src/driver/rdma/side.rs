@@ -21,8 +21,9 @@ use super::{
 };
 use crate::{
     conn::{Action, CallId, CloseReason, Connection},
+    driver::LogRate,
     service::{Peer, ReplyBudget, Ticket, Transport},
-    wire::{Provider, QpId, WireEvent, WireLimits, Work, WorkCompletion, WorkId},
+    wire::{Provider, QpId, WireError, WireEvent, WireLimits, Work, WorkCompletion, WorkId},
     xdr::Rope,
 };
 
@@ -30,6 +31,9 @@ use crate::{
 const COMPLETIONS_PER_TURN: usize = 64;
 /// Messages taken from one connection in one turn.
 const MESSAGES_PER_TURN: usize = 32;
+/// Least time between two log lines about connections that come or go: a client that connects in a tight loop
+/// must not fill the log.
+pub(super) const COMINGS_AND_GOINGS: Duration = Duration::from_millis(100);
 /// How often timers are looked at.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -365,7 +369,10 @@ impl RdmaSide {
         match action {
             Action::Receive(lease) => {
                 if let Err(error) = device.provider.post_receive(link.qp, lease) {
-                    tracing::warn!(peer = %link.peer, "cannot post a Receive: {error}");
+                    static RATE: LogRate = LogRate::per_second();
+                    if let Some(left_out) = RATE.next() {
+                        tracing::warn!(peer = %link.peer, left_out, "cannot post a Receive: {error}");
+                    }
                     link.conn.receive_refused(now);
                 }
             }
@@ -402,8 +409,18 @@ impl RdmaSide {
         self.leases.forget(key);
         self.stats.counters.add(link.conn.counters());
         if let Some(reason) = link.conn.close_reason() {
-            tracing::info!(peer = %link.peer, "RDMA connection closed: {reason}");
+            static RATE: LogRate = LogRate::new(COMINGS_AND_GOINGS);
+            if let Some(left_out) = RATE.next() {
+                tracing::info!(peer = %link.peer, left_out, "RDMA connection closed: {reason}");
+            }
         }
+    }
+}
+
+fn log_unposted(what: &str, error: &WireError) {
+    static RATE: LogRate = LogRate::per_second();
+    if let Some(left_out) = RATE.next() {
+        tracing::warn!(left_out, "cannot post {what}: {error}");
     }
 }
 
@@ -442,11 +459,11 @@ impl Device {
                 Posted::WithoutInvalidate
             }
             Some(Err(error)) => {
-                tracing::warn!("cannot post a reply: {error}");
+                log_unposted("a reply", &error);
                 Posted::No
             }
             None => {
-                tracing::warn!("cannot post work: {error}");
+                log_unposted("work", &error);
                 Posted::No
             }
         }

@@ -12,7 +12,7 @@ use std::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use gateway::lifecycle::LogRate;
+/// use rpc_rdma::driver::LogRate;
 ///
 /// static RATE: LogRate = LogRate::new(Duration::from_secs(10));
 /// if let Some(left_out) = RATE.next() {
@@ -33,6 +33,11 @@ impl LogRate {
     /// At most one line in `interval`.
     pub const fn new(interval: Duration) -> Self {
         Self { interval, last: AtomicU64::new(0), left_out: AtomicU64::new(0) }
+    }
+
+    /// Like [`Self::new`], for lines about what peers do again and again: one a second.
+    pub const fn per_second() -> Self {
+        Self::new(Duration::from_secs(1))
     }
 
     /// Whether a line may be written now: how many were left out since the last one, or `None`.
