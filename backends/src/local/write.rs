@@ -202,8 +202,12 @@ impl WriteTransfer {
         }
         let lost = match errno {
             libc::EIO => true,
-            // A stable write also reports that earlier data could not be written back.
-            libc::ENOSPC | libc::EDQUOT => !self.is_unstable(),
+            // A stable write also reports that earlier data could not be written back, but mostly that there
+            // is no room for its own: a user beyond the quota must not make everybody write again. COMMIT has
+            // a descriptor of its own and still gets such an error, unless it has to do with this one.
+            libc::ENOSPC | libc::EDQUOT => {
+                !self.is_unstable() && self.subject.file.ready(Purpose::Read).is_none()
+            }
             _ => false,
         };
         if lost {
@@ -278,6 +282,10 @@ fn cut(offset: u64, data: &[u8], align: DirectAlign) -> Vec<Piece> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        identity::Identity,
+        local::{LocalSettings, lookup::open_child},
+    };
 
     fn aligned(bytes: usize) -> buffers::Lease {
         buffers::Pool::standalone(4 << 20).take(bytes).unwrap()
@@ -306,6 +314,31 @@ mod tests {
                 assert!(pieces.iter().filter(|piece| !piece.direct).count() <= 2);
             }
         }
+    }
+
+    #[test]
+    fn bug_a_stable_write_without_room_made_all_clients_write_again() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("f"), b"").unwrap();
+        let backend = LocalBackend::open(LocalSettings::new(directory.path())).unwrap();
+        let root = backend.root_file.clone();
+        let fd = open_child(&root, b"f", false).unwrap();
+        let (file, _) = backend.adopt(fd, &root, b"f", true).unwrap();
+        let rotates = |errno| {
+            let before = backend.verifier.sample();
+            let who = Arc::new(Identity::root());
+            let subject = Subject { token: 1, who, file: file.clone() };
+            let what = (0, Bytes::from_static(b"data"), Stability::FileSync);
+            let inbox = Inbox::new(std::task::Waker::noop().clone());
+            let (write, _) = WriteTransfer::start(&backend, subject, what, (&inbox, 1));
+            assert!(matches!(write.unwrap().failed(&backend, errno), Step::Done(_)));
+            backend.verifier.sample() != before
+        };
+        file.open(Purpose::Write).unwrap();
+        assert!(rotates(libc::ENOSPC), "COMMIT would use the same descriptor");
+        file.open(Purpose::Read).unwrap();
+        assert!(!rotates(libc::ENOSPC) && !rotates(libc::EDQUOT));
+        assert!(rotates(libc::EIO));
     }
 
     #[test]
