@@ -292,6 +292,23 @@ fn bug_one_peer_could_bind_the_memory_of_all_with_reads_under_way() {
 }
 
 #[test]
+fn bug_a_peer_that_trickled_bytes_held_its_buffer_for_ever() {
+    let settings = StreamSettings { stall_timeout: Duration::from_secs(1), ..Default::default() };
+    let server = serve(settings, ConnectionLimits::new(10, 10));
+    let mut stream = connect(&server);
+    let whole = framed(&call(1, 1, |w| w.opaque(&pattern(100_000, 0))));
+    stream.write_all(&whole[..50_000]).unwrap();
+    let start = Instant::now();
+    let ended = whole[50_000..].iter().any(|byte| {
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(start.elapsed() < Duration::from_secs(15), "still connected");
+        stream.write_all(&[*byte]).is_err()
+    });
+    assert!(ended && start.elapsed() > Duration::from_secs(3));
+    assert_eq!(server.pool.stats().free, server.pool.stats().total);
+}
+
+#[test]
 fn bug_a_deaf_peer_could_bind_a_buffer_with_every_byte() {
     // Short data in long buffers hardly counted, so that replies nobody took bound the whole pool.
     let server = simple();

@@ -54,6 +54,9 @@ impl Default for StreamSettings {
     }
 }
 
+/// A record may take so many times the stall timeout, whatever trickles in: it holds a buffer.
+const RECORD_STALLS_MAX: u32 = 4;
+
 /// Room for everything in a reply that is not bulk data.
 const REPLY_OVERHEAD_BYTES: usize = 64 << 10;
 /// Bulk data in one reply.
@@ -74,6 +77,8 @@ pub struct Connection {
     changed: Notify,
     last_progress: Cell<Instant>,
     mid_record: Cell<bool>,
+    /// Since when the record that is arriving has been awaited.
+    record_since: Cell<Option<Instant>>,
     hang_up: Cell<bool>,
 }
 
@@ -90,6 +95,7 @@ impl Connection {
             changed: Notify::new(),
             last_progress: Cell::new(now),
             mid_record: Cell::new(false),
+            record_since: Cell::new(None),
             hang_up: Cell::new(false),
         })
     }
@@ -145,8 +151,11 @@ impl Connection {
         } else {
             self.settings.idle_timeout.filter(|_| self.calls.get() == 0)
         };
-        if limit.is_some_and(|limit| quiet > limit) {
-            let what = if stalled { "stalled" } else { "idle" };
+        let slow = self.record_since.get().is_some_and(|since| {
+            now.saturating_duration_since(since) > self.settings.stall_timeout * RECORD_STALLS_MAX
+        });
+        if slow || limit.is_some_and(|limit| quiet > limit) {
+            let what = if slow || stalled { "stalled" } else { "idle" };
             static RATE: LogRate = LogRate::per_second();
             if let Some(left_out) = RATE.next().filter(|_| !self.hang_up.get()) {
                 let peer = self.peer.address;
@@ -165,6 +174,13 @@ impl Connection {
 
     fn is_quiet(&self) -> bool {
         self.calls.get() == 0 && self.outbound.borrow().is_empty()
+    }
+
+    /// Whether the peer owes the rest of a record.
+    fn set_mid_record(&self, mid_record: bool) {
+        self.mid_record.set(mid_record);
+        let since = self.record_since.get().filter(|_| mid_record);
+        self.record_since.set(since.or_else(|| mid_record.then(Instant::now)));
     }
 
     fn progressed(&self) {
@@ -291,13 +307,13 @@ impl StreamTask {
                     budget = budget.saturating_sub(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.connection.mid_record.set(self.assembler.is_mid_record());
+                    self.connection.set_mid_record(self.assembler.is_mid_record());
                     return Ok(Read::Blocked);
                 }
                 Err(error) => return Err(error),
             }
             if budget == 0 {
-                self.connection.mid_record.set(false);
+                self.connection.set_mid_record(false);
                 self.begin_complete_calls()?;
                 return Ok(Read::Paused);
             }
@@ -310,12 +326,13 @@ impl StreamTask {
         let mut begun = false;
         let outcome = loop {
             if !self.connection.may_read() {
-                self.connection.mid_record.set(false);
+                self.connection.set_mid_record(false);
                 break Some(Read::Blocked);
             }
             match self.assembler.next(|start| core.bulk_offset(start)).map_err(io::Error::other)? {
                 Next::Record(message) => {
                     begun = true;
+                    self.connection.set_mid_record(false);
                     self.connection.calls.set(self.connection.calls.get() + 1);
                     core.begin(self.ticket, &self.connection.peer, tcp_budget(), message);
                     if self.connection.hang_up.get() {
@@ -324,6 +341,8 @@ impl StreamTask {
                 }
                 Next::Buffer(bytes) => {
                     if !self.borrow_buffer(bytes) {
+                        // It is we who keep the peer waiting.
+                        self.connection.set_mid_record(false);
                         break Some(Read::Blocked);
                     }
                 }
