@@ -9,7 +9,10 @@ use std::{
     time::Instant,
 };
 
-use buffers::{Pool, pool::CLASS_BYTES};
+use buffers::{
+    Pool,
+    pool::{CLASS_BYTES, SLACK_BYTES},
+};
 use tokio::sync::Notify;
 
 use super::{
@@ -47,6 +50,8 @@ pub struct LaneCore {
     pub(super) buffer_freed: Notify,
     pub(super) draining: Cell<bool>,
     pub(super) pool: Arc<Pool>,
+    /// Pieces of each class that the pool has.
+    pool_total: [usize; CLASS_BYTES.len()],
     pub(super) waker: Arc<LaneWaker>,
     scratch: RefCell<Vec<(Ticket, Rope)>>,
 }
@@ -78,6 +83,7 @@ impl LaneCore {
             kicked: Notify::new(),
             buffer_freed: Notify::new(),
             draining: Cell::new(false),
+            pool_total: pool.stats().total,
             pool,
             waker,
             scratch: RefCell::default(),
@@ -117,7 +123,7 @@ impl LaneCore {
         if ticket.0 & RDMA_TICKET == 0 {
             let bytes = self.service.borrow().reply_bulk_bytes(&call);
             if let Some(connection) = self.stream(ticket).filter(|_| bytes > 0) {
-                connection.expect(call.header.xid, bytes);
+                connection.expect(call.header.xid, lease_cost(&self.pool_total, bytes));
             }
         }
         let begun = self.service.borrow_mut().call(ticket, peer, budget, call);
@@ -181,12 +187,10 @@ impl LaneCore {
         streams.slots.len() - streams.free.len()
     }
 
-    /// What one stream may bind of the payload buffers at most, whatever the settings say, so that a few peers
-    /// that do not take their replies leave enough for the others.
+    /// What one stream may bind of the buffers at most, whatever the settings say, so that a few peers that
+    /// do not take their replies leave enough for the others.
     pub(super) fn payload_share(&self) -> usize {
-        let total = self.pool.stats().total;
-        let payload = CLASS_BYTES.iter().zip(total).map(|(bytes, pieces)| bytes * pieces).max();
-        (payload.unwrap_or(0) / PAYLOAD_SHARES).max(BULK_BYTES_MAX)
+        (largest_class_bytes(&self.pool_total) / PAYLOAD_SHARES).max(BULK_BYTES_MAX)
     }
 
     pub(super) fn bulk_offset(&self, start: &[u8]) -> Option<usize> {
@@ -206,7 +210,37 @@ impl LaneCore {
     }
 }
 
+/// Bytes of the class that has most of the pool.
+fn largest_class_bytes(total: &[usize; CLASS_BYTES.len()]) -> usize {
+    CLASS_BYTES.iter().zip(total).map(|(bytes, pieces)| bytes * pieces).max().unwrap_or(0)
+}
+
+/// What a buffer for so many bytes counts against a stream's share: its size, and more where its class is a
+/// smaller part of the pool than the largest, so that a share of the pool is that share of each class.
+fn lease_cost(total: &[usize; CLASS_BYTES.len()], bytes: usize) -> usize {
+    let mut classes = CLASS_BYTES.iter().zip(total).filter(|(_, pieces)| **pieces > 0);
+    let class = classes.find(|(size, _)| **size >= bytes + SLACK_BYTES);
+    class.map_or(bytes, |(size, pieces)| (largest_class_bytes(total) / pieces).max(*size))
+}
+
 /// The answer to a call whose program broke down.
 pub fn system_error(xid: u32) -> Rope {
     reply::error(xid, AcceptError::SystemError)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bug_a_share_of_the_pool_was_all_of_a_small_class() {
+        let total = Pool::standalone(64 << 20).stats().total;
+        let share = largest_class_bytes(&total) / PAYLOAD_SHARES;
+        for (class, size) in CLASS_BYTES.into_iter().enumerate() {
+            let bytes = size - SLACK_BYTES.min(size);
+            let pieces = share / lease_cost(&total, bytes);
+            assert!(pieces >= 1 && pieces <= total[class] / PAYLOAD_SHARES + 1, "class {class}");
+        }
+        assert_eq!(lease_cost(&[0; CLASS_BYTES.len()], 5), 5);
+    }
 }

@@ -69,7 +69,7 @@ pub struct Connection {
     settings: StreamSettings,
     outbound: RefCell<Outbound>,
     calls: Cell<usize>,
-    /// Calls under way whose replies carry bulk data: xid and bytes at most.
+    /// Calls under way whose replies carry bulk data: xid, and what memory they can bind.
     expected: RefCell<Vec<(u32, usize)>>,
     expected_bytes: Cell<usize>,
     garbage: Cell<u32>,
@@ -100,9 +100,8 @@ impl Connection {
         })
     }
 
-    /// A call begins whose reply can have so much bulk data.
+    /// A call begins whose reply can bind so much memory.
     pub(super) fn expect(&self, xid: u32, bytes: usize) {
-        let bytes = bytes.min(BULK_BYTES_MAX);
         self.expected.borrow_mut().push((xid, bytes));
         self.expected_bytes.set(self.expected_bytes.get() + bytes);
     }
