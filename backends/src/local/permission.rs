@@ -3,8 +3,10 @@
 //! The kernel decides: the thread takes the caller's identity and asks faccessat2(2), which knows modes, ACLs
 //! and capabilities. The answer is remembered for as long as the object's change time, mode and owners
 //! stay the same, but only once the change time lies far enough back that another change cannot bear the same
-//! one (an ACL can change twice within a tick of the file system's clock, and none of them shows). Two rules come on top, as every NFS server has them, because clients check at open and
-//! then expect reads and writes to work:
+//! one (an ACL can change twice within a tick of the file system's clock, and none of them shows).
+//!
+//! Two rules come on top, as every NFS server has them, because clients check at open and then expect reads
+//! and writes to work:
 //!
 //! * the owner of a file may always read and write it (it may have opened it before a chmod);
 //! * who may execute a file may read it (clients load programs by READ).

@@ -8,7 +8,7 @@
 use std::{
     collections::HashMap,
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     os::fd::{BorrowedFd, RawFd},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -96,7 +96,8 @@ impl Manager {
         orders: Arc<Mailbox<Order>>,
         status: Arc<Mutex<FabricStatus>>,
     ) -> Self {
-        let listeners = both_families(&settings.listen)
+        let listeners = settings
+            .listen_addresses()
             .into_iter()
             .map(|address| Listener { address, id: None })
             .collect();
@@ -492,36 +493,4 @@ fn borrow_fd<'a>(fd: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the descriptors belong to fields of the manager, which stay open during the call that this is
     // made for.
     unsafe { BorrowedFd::borrow_raw(fd) }
-}
-
-/// The addresses to listen on: the IPv6 wildcard of a port brings the IPv4 one with it. (An rdma_cm listener
-/// takes one family; one for both would keep others from listening on the IPv4 address.)
-fn both_families(listen: &[SocketAddr]) -> Vec<SocketAddr> {
-    let mut all: Vec<SocketAddr> = Vec::with_capacity(2 * listen.len());
-    for &address in listen {
-        let also = (address.is_ipv6() && address.ip().is_unspecified())
-            .then(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())));
-        for address in std::iter::once(address).chain(also) {
-            if !all.contains(&address) {
-                all.push(address);
-            }
-        }
-    }
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bug_the_default_listener_refused_ipv4_clients() {
-        let listen = |list: &[&str]| {
-            let list: Vec<SocketAddr> = list.iter().map(|a| a.parse().unwrap()).collect();
-            both_families(&list).iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
-        assert_eq!(listen(&["[::]:20049"]), ["[::]:20049", "0.0.0.0:20049"]);
-        assert_eq!(listen(&["0.0.0.0:1", "[::]:1"]), ["0.0.0.0:1", "[::]:1"]);
-        assert_eq!(listen(&["[fd00::1]:1", "10.0.0.1:2"]), ["[fd00::1]:1", "10.0.0.1:2"]);
-    }
 }
