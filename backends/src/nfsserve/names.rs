@@ -236,6 +236,13 @@ impl<F: NFSFileSystem + Send + Sync> Shared<F> {
         if is_directory && self.is_below(to, source.file_id).await {
             return fail(ErrorKind::Invalid, step);
         }
+        if let Some(target) = &target
+            && target.kind == FileKind::Directory
+            && self.is_below(from, target.file_id).await
+        {
+            // It holds what is to replace it.
+            return fail(ErrorKind::NotEmpty, step);
+        }
         if target.is_some_and(|target| target.file_id == source.file_id) {
             return Ok(Outcome::Done);
         }
