@@ -21,10 +21,7 @@ use super::{
     wake::LaneWaker,
 };
 use crate::{
-    rpc::{
-        self, Rejected,
-        reply::{self, AcceptError},
-    },
+    rpc::{self, Rejected},
     service::{Begun, Peer, ReplyBudget, Service, Ticket},
     xdr::Rope,
 };
@@ -221,11 +218,6 @@ fn lease_cost(total: &[usize; CLASS_BYTES.len()], bytes: usize) -> usize {
     let mut classes = CLASS_BYTES.iter().zip(total).filter(|(_, pieces)| **pieces > 0);
     let class = classes.find(|(size, _)| **size >= bytes + SLACK_BYTES);
     class.map_or(bytes, |(size, pieces)| (largest_class_bytes(total) / pieces).max(*size))
-}
-
-/// The answer to a call whose program broke down.
-pub fn system_error(xid: u32) -> Rope {
-    reply::error(xid, AcceptError::SystemError)
 }
 
 #[cfg(test)]
