@@ -337,6 +337,7 @@ impl LocalBackend {
         change: impl FnOnce(&Stat) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
         let _alone = self.locks.lock(directory.inode);
+        let quiet = directory.quiet_since();
         let before = stat(&directory.path)?;
         around.before = self.before(&before.attributes);
         around.after = Some(before.attributes);
@@ -345,6 +346,9 @@ impl LocalBackend {
         }
         let result = change(&before);
         around.after = stat(&directory.path).ok().map(|about| about.attributes);
+        if !directory.stayed_quiet(quiet) {
+            around.before = None;
+        }
         result
     }
 

@@ -120,6 +120,8 @@ impl LocalBackend {
         if more.is_empty() {
             return Ok(false);
         }
+        // Others can find the object by now.
+        let _changing = file.changing();
         self.apply(who, file, attr, &more)?;
         Ok(true)
     }
@@ -142,7 +144,9 @@ impl LocalBackend {
         }
         match how {
             CreateHow::Unchecked(Changes { size: Some(size), .. }) => {
+                let changing = file.changing();
                 self.set_size(who, &file, &about.attributes, size)?;
+                drop(changing);
                 Ok((file, true))
             }
             CreateHow::Unchecked(_) => Ok((file, false)),
@@ -176,5 +180,53 @@ fn open_new(
         Ok(fd) => Ok(Some(fd)),
         Err(Errno::EXIST) => Ok(None),
         Err(errno) => Err(BackendError::from_io(errno.into(), "openat")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::LocalSettings;
+
+    /// Attributes from before an operation are given only when nothing came between. What changes a file
+    /// under the lock of a directory has to show, or SETATTR of that file would give wrong ones.
+    #[test]
+    fn bug_names_that_changed_a_file_did_not_show_to_setattr() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("f"), b"contents").unwrap();
+        std::fs::write(place.path().join("g"), b"").unwrap();
+        let backend = LocalBackend::open(LocalSettings::new(place.path())).unwrap();
+        let (root, who) = (backend.root_file.clone(), Arc::new(Identity::root()));
+        let mut around = Arounds::default();
+        let truncate = CreateHow::Unchecked(Changes { size: Some(0), ..Changes::default() });
+        let mut create = |name: &[u8]| {
+            let done = backend.create(&who, &root, name, truncate, &mut around).unwrap();
+            let Outcome::Created { object, .. } = done else { panic!("{done:?}") };
+            backend.resolve(&object).unwrap()
+        };
+        let file = create(b"f");
+        let changed = |file: &OpenFile, change: &mut dyn FnMut()| {
+            let quiet = file.quiet_since();
+            assert!(file.stayed_quiet(quiet));
+            change();
+            assert!(file.quiet_since().is_some(), "it is over");
+            !file.stayed_quiet(quiet)
+        };
+        assert!(changed(&file, &mut || drop(create(b"f"))), "truncated");
+        let other = create(b"g");
+        let mut around = Arounds::default();
+        assert!(changed(&file, &mut || {
+            backend.link(&who, &file, &root, b"h", &mut around).unwrap();
+        }));
+        assert!(changed(&file, &mut || {
+            backend.remove(&who, &root, b"h", AtFlags::empty(), &mut around).unwrap();
+        }));
+        let quiet = other.quiet_since();
+        assert!(changed(&file, &mut || {
+            let (from, to) = ((&*root, &b"f"[..]), (&*root, &b"g"[..]));
+            backend.rename(&who, from, to, &mut around).unwrap();
+        }));
+        assert!(!other.stayed_quiet(quiet), "replaced");
+        assert!(around.first.before.is_some(), "nobody else changed the directory");
     }
 }

@@ -82,6 +82,11 @@ impl FileCache {
         Some(place.file.clone())
     }
 
+    /// The object with this handle, if it is held open; looking does not count as use.
+    pub fn peek(&self, handle: &ObjectHandle) -> Option<Arc<OpenFile>> {
+        self.shard(handle).places.get(handle).map(|place| place.file.clone())
+    }
+
     /// Hold `file` open.
     pub fn insert(&self, file: Arc<OpenFile>) -> Inserted {
         let mut shard = self.shard(&file.handle);

@@ -100,6 +100,7 @@ impl LocalBackend {
             let missing = changes.mode.unwrap_or(0) & SET_IDS & !about.attributes.mode;
             if missing != 0 {
                 let mode = about.attributes.mode | missing;
+                let _changing = file.changing();
                 as_caller(who, "fchmod", || set_mode(&file, mode))?;
                 more = true;
             }

@@ -16,15 +16,23 @@ use super::{
     attr::{Stat, stat},
     backend::{Arounds, LocalBackend},
     lookup::open_child,
-    open_file::OpenFile,
+    open_file::{Changing, OpenFile},
     set_attributes::as_caller,
 };
 
-/// An object that may be about to lose its last name.
+/// An object that is about to lose a name, perhaps its last.
 struct Doomed {
     fd: std::os::fd::OwnedFd,
     about: Stat,
     handle: ObjectHandle,
+    /// It as others have it open: its attributes change, too.
+    held: Option<Arc<OpenFile>>,
+}
+
+impl Doomed {
+    fn changing(doomed: Option<&Self>) -> Option<Changing<'_>> {
+        doomed?.held.as_deref().map(OpenFile::changing)
+    }
 }
 
 /// A name in use by the system (a mount point) is a refusal, not a thing that passes.
@@ -38,7 +46,8 @@ impl LocalBackend {
         let fd = open_child(directory, name, false).ok()?;
         let about = stat(&fd).ok()?;
         let handle = self.handle_of(&fd, &about, directory, name).ok()?;
-        Some(Doomed { fd, about, handle })
+        let held = self.cache.peek(&handle);
+        Some(Doomed { fd, about, handle, held })
     }
 
     fn bury(&self, doomed: Option<Doomed>) {
@@ -65,8 +74,10 @@ impl LocalBackend {
     ) -> Result<Outcome, BackendError> {
         self.change_directory(directory, &mut around.first, |_| {
             let doomed = self.doomed(directory, name);
+            let changing = Doomed::changing(doomed.as_ref());
             as_caller(who, "unlinkat", || rustix::fs::unlinkat(&directory.path, name, flags))
                 .map_err(busy_is_access)?;
+            drop(changing);
             self.bury(doomed);
             Ok(())
         })?;
@@ -84,6 +95,7 @@ impl LocalBackend {
     ) -> Result<Outcome, BackendError> {
         let ((from, from_name), (to, to_name)) = (from, to);
         let both = self.locks.lock_two(from.inode, to.inode);
+        let (from_quiet, to_quiet) = (from.quiet_since(), to.quiet_since());
         let (from_before, to_before) = (stat(&from.path)?, stat(&to.path)?);
         around.first = Around::after(from_before.attributes);
         around.second = Around::after(to_before.attributes);
@@ -92,13 +104,19 @@ impl LocalBackend {
         }
         let moved = self.doomed(from, from_name);
         let replaced = self.doomed(to, to_name);
+        let changing = [&moved, &replaced].map(|doomed| Doomed::changing(doomed.as_ref()));
         let renamed = as_caller(who, "renameat", || {
             rustix::fs::renameat(&from.path, from_name, &to.path, to_name)
         });
+        drop(changing);
         around.first = self.after(from);
-        around.first.before = self.before(&from_before.attributes);
+        if from.stayed_quiet(from_quiet) {
+            around.first.before = self.before(&from_before.attributes);
+        }
         around.second = self.after(to);
-        around.second.before = self.before(&to_before.attributes);
+        if to.stayed_quiet(to_quiet) {
+            around.second.before = self.before(&to_before.attributes);
+        }
         drop(both);
         renamed.map_err(busy_is_access)?;
         if let Some(moved) = &moved {
@@ -130,6 +148,7 @@ impl LocalBackend {
         }
         let made = self.change_directory(directory, &mut around.second, |_| {
             let path = PathBuf::from(format!("/proc/self/fd/{}", file.path.as_raw_fd()));
+            let _changing = file.changing();
             as_caller(who, "linkat", || {
                 rustix::fs::linkat(CWD, path, &directory.path, name, AtFlags::SYMLINK_FOLLOW)
             })

@@ -248,11 +248,23 @@ impl OpenFile {
         self.writes_running.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Number of writes begun, or `None` while one is running: two equal answers mean that no write came
-    /// between.
+    /// Something else than a write changes attributes of the object, until the value is dropped. What holds
+    /// the object's lock need not say so.
+    pub fn changing(&self) -> Changing<'_> {
+        self.write_begins(false);
+        Changing(self)
+    }
+
+    /// Number of writes and other changes begun, or `None` while one is running: two equal answers mean that
+    /// none came between.
     pub fn quiet_since(&self) -> Option<u64> {
         let begun = self.writes_begun.load(Ordering::SeqCst);
         (self.writes_running.load(Ordering::SeqCst) == 0).then_some(begun)
+    }
+
+    /// Whether nothing has changed since `quiet_since` gave this answer.
+    pub fn stayed_quiet(&self, since: Option<u64>) -> bool {
+        since.is_some() && since == self.quiet_since()
     }
 
     /// Whether there may be data that is not on stable storage.
@@ -263,6 +275,16 @@ impl OpenFile {
     /// Say whether there may be such data. A sync clears this *before* it begins.
     pub fn set_dirty(&self, dirty: bool) {
         self.dirty.store(dirty, Ordering::SeqCst);
+    }
+}
+
+/// A change of an object under way, see [`OpenFile::changing`].
+#[derive(Debug)]
+pub struct Changing<'a>(&'a OpenFile);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.write_ends(false);
     }
 }
 

@@ -55,7 +55,7 @@ impl LocalBackend {
         }
         let applied = self.apply(who, file, &before, changes);
         around.first = self.after(file);
-        if quiet.is_some() && quiet == file.quiet_since() {
+        if file.stayed_quiet(quiet) {
             around.first.before = self.before(&before);
         }
         drop(alone);
