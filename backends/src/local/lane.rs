@@ -283,7 +283,7 @@ impl LocalLane {
 
     fn begin_sync(&mut self, file: Arc<OpenFile>) {
         let fd = file.ready(Purpose::Read).or_else(|| file.ready(Purpose::Write)).cloned();
-        let batch = Batch::begin(file, self.backend.verifier.sample());
+        let batch = Batch::begin(file, self.backend.verifier.current());
         self.next_tag = self.next_tag.wrapping_add(1);
         let tag = self.next_tag;
         let Some(fd) = fd else {

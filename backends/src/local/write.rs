@@ -48,6 +48,8 @@ pub struct WriteTransfer {
     written: usize,
     flags: i32,
     pass: Option<Pass>,
+    /// Where the gate's word goes when the write has to wait at it.
+    gate_word: (Arc<Inbox>, u64),
     retries: u32,
     running: bool,
     /// The data goes into the page cache first, and a sync that others share makes it stable. (The kernel
@@ -75,6 +77,7 @@ impl WriteTransfer {
             written: 0,
             flags: 0,
             pass: None,
+            gate_word: (inbox.clone(), tag),
             retries: 0,
             running: false,
             sync_after: false,
@@ -86,16 +89,40 @@ impl WriteTransfer {
         }
         write.subject.file.write_begins(write.is_unstable());
         write.running = true;
-        if let Some(pass) = write.pass {
-            let inbox = inbox.clone();
-            let notify = move || inbox.send(Message::GateOpen(tag));
-            if !write.subject.file.gate.enter(pass, notify) {
-                return (Some(write), Step::Wait);
-            }
-            write.admitted = true;
-        }
-        let step = write.next();
+        let step = write.enter();
         (Some(write), step)
+    }
+
+    /// Go through the gate, if there is one for this write, and begin or go on.
+    fn enter(&mut self) -> Step {
+        if let Some(pass) = self.pass {
+            let (inbox, tag) = self.gate_word.clone();
+            let notify = move || inbox.send(Message::GateOpen(tag));
+            if !self.subject.file.gate.enter(pass, notify) {
+                return Step::Wait;
+            }
+            self.admitted = true;
+        }
+        self.next()
+    }
+
+    fn leave(&mut self) {
+        let admitted = std::mem::take(&mut self.admitted);
+        if let Some(pass) = self.pass.filter(|_| admitted) {
+            self.subject.file.gate.leave(pass);
+        }
+    }
+
+    /// Whatever the file system has against direct writes, the page cache takes the rest: apart from all
+    /// others, as every write that touches it beside direct ones.
+    fn fall_back(&mut self) -> Step {
+        self.pieces.iter_mut().for_each(|piece| piece.direct = false);
+        if self.pass != Some(Pass::Shared) {
+            return self.next();
+        }
+        self.leave();
+        self.pass = Some(Pass::Alone);
+        self.enter()
     }
 
     fn is_unstable(&self) -> bool {
@@ -194,23 +221,16 @@ impl WriteTransfer {
                 return self.next();
             }
             libc::EINVAL if self.pieces.front().is_some_and(|piece| piece.direct) => {
-                // Whatever the file system has against it, the page cache takes everything.
-                self.pieces.iter_mut().for_each(|piece| piece.direct = false);
-                return self.next();
+                return self.fall_back();
             }
             _ => {}
         }
-        let lost = match errno {
-            libc::EIO => true,
-            // A stable write also reports that earlier data could not be written back, but mostly that there
-            // is no room for its own: a user beyond the quota must not make everybody write again. COMMIT has
-            // a descriptor of its own and still gets such an error, unless it has to do with this one.
-            libc::ENOSPC | libc::EDQUOT => {
-                !self.is_unstable() && self.subject.file.ready(Purpose::Read).is_none()
-            }
-            _ => false,
-        };
-        if lost {
+        // A stable write also reports that earlier data could not be written back, but mostly that its own
+        // could not: a user beyond the quota, or a bad spot on the drive that somebody writes to again and
+        // again, must not make everybody write again. COMMIT has a descriptor of its own and still gets the
+        // error of what was acknowledged, unless it has to do with this one.
+        let taken = !self.is_unstable() && self.subject.file.ready(Purpose::Read).is_none();
+        if taken && matches!(errno, libc::EIO | libc::ENOSPC | libc::EDQUOT) {
             backend.verifier.rotate("a write failed");
         }
         self.finish(Some(BackendError::from_errno(errno, "write")))
@@ -236,9 +256,7 @@ impl WriteTransfer {
     fn release(&mut self) {
         if std::mem::take(&mut self.running) {
             self.subject.file.write_ends(self.is_unstable());
-            if let Some(pass) = self.pass.take().filter(|_| self.admitted) {
-                self.subject.file.gate.leave(pass);
-            }
+            self.leave();
         }
     }
 
@@ -316,29 +334,75 @@ mod tests {
         }
     }
 
-    #[test]
-    fn bug_a_stable_write_without_room_made_all_clients_write_again() {
+    /// A file to write to, the directory that has it, and its backend.
+    fn new_file() -> (tempfile::TempDir, Arc<LocalBackend>, Arc<super::super::open_file::OpenFile>)
+    {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("f"), b"").unwrap();
         let backend = LocalBackend::open(LocalSettings::new(directory.path())).unwrap();
         let root = backend.root_file.clone();
         let fd = open_child(&root, b"f", false).unwrap();
         let (file, _) = backend.adopt(fd, &root, b"f", true).unwrap();
-        let rotates = |errno| {
+        (directory, backend, file)
+    }
+
+    fn inbox() -> Arc<Inbox> {
+        Inbox::new(std::task::Waker::noop().clone())
+    }
+
+    #[test]
+    fn bug_a_write_that_failed_for_itself_made_all_clients_write_again() {
+        let (_directory, backend, file) = new_file();
+        let rotates = |errno, sync_after| {
             let before = backend.verifier.sample();
             let who = Arc::new(Identity::root());
             let subject = Subject { token: 1, who, file: file.clone() };
             let what = (0, Bytes::from_static(b"data"), Stability::FileSync);
-            let inbox = Inbox::new(std::task::Waker::noop().clone());
-            let (write, _) = WriteTransfer::start(&backend, subject, what, (&inbox, 1));
-            assert!(matches!(write.unwrap().failed(&backend, errno), Step::Done(_)));
+            let (write, _) = WriteTransfer::start(&backend, subject, what, (&inbox(), 1));
+            let mut write = write.unwrap();
+            write.sync_after = sync_after;
+            assert!(matches!(write.failed(&backend, errno), Step::Done(_)));
             backend.verifier.sample() != before
         };
         file.open(Purpose::Write).unwrap();
-        assert!(!rotates(libc::ENOSPC), "the write itself only goes to the page cache");
+        for errno in [libc::EIO, libc::ENOSPC, libc::EDQUOT] {
+            assert!(!rotates(errno, true), "the write itself only goes to the page cache");
+            assert!(rotates(errno, false), "its descriptor is the one that COMMIT would ask");
+        }
         file.open(Purpose::Read).unwrap();
-        assert!(!rotates(libc::ENOSPC) && !rotates(libc::EDQUOT));
-        assert!(rotates(libc::EIO));
+        for errno in [libc::EIO, libc::ENOSPC, libc::EDQUOT] {
+            assert!(!rotates(errno, false), "COMMIT has its own");
+        }
+    }
+
+    #[test]
+    fn bug_a_direct_write_that_fell_back_ran_beside_direct_ones() {
+        let (_directory, backend, file) = new_file();
+        file.open(Purpose::Write).unwrap();
+        // As a file system with direct I/O would have it planned.
+        let direct = |inbox: &Arc<Inbox>, tag| {
+            let who = Arc::new(Identity::root());
+            let subject = Subject { token: tag, who, file: file.clone() };
+            let what = (0, Bytes::from_static(&[7; 4096]), Stability::Unstable);
+            let (write, _) = WriteTransfer::start(&backend, subject, what, (inbox, tag));
+            let mut write = write.unwrap();
+            write.pieces = VecDeque::from([Piece { range: 0..4096, direct: true }]);
+            write.pass = Some(Pass::Shared);
+            write.admitted = file.gate.enter(Pass::Shared, || false);
+            assert!(write.admitted);
+            write
+        };
+        let inbox = inbox();
+        let (mut first, second) = (direct(&inbox, 1), direct(&inbox, 2));
+        assert!(matches!(first.failed(&backend, libc::EINVAL), Step::Wait));
+        assert!(inbox.take().is_empty(), "the other direct write still runs");
+        drop(second);
+        assert!(matches!(inbox.take()[..], [Message::GateOpen(1)]));
+        let Step::Io(io) = first.passed() else { panic!("its turn") };
+        assert!(Arc::ptr_eq(&io.file, file.ready(Purpose::Write).unwrap()));
+        assert!(!file.gate.enter(Pass::Shared, || false), "alone");
+        drop(first);
+        assert!(file.gate.enter(Pass::Alone, || false), "and gone");
     }
 
     #[test]
