@@ -85,7 +85,7 @@ fn listen(tree: &mut Table, section: &str, argument: &'static str, addresses: &[
     if off && section == "rdma" {
         tree.set_in(section, "enabled", place, Value::Text("no".to_owned()));
     } else if !addresses.is_empty() {
-        let node = |text: &String| Node { place: place.clone(), value: Value::Text(text.clone()) };
+        let node = |text: &String| Node::new(place.clone(), Value::Text(text.clone()));
         let list = if off { Vec::new() } else { addresses.iter().map(node).collect() };
         tree.set_in(section, "listen", place, Value::List(list));
     }
@@ -128,8 +128,7 @@ fn for_every_export(arguments: &ServeArguments, tree: &mut Table) {
         }
         if !arguments.clients.is_empty() {
             let place = Place::Argument("--clients");
-            let node =
-                |text: &String| Node { place: place.clone(), value: Value::Text(text.clone()) };
+            let node = |text: &String| Node::new(place.clone(), Value::Text(text.clone()));
             let list = arguments.clients.iter().map(node).collect();
             export.set("clients", place.clone(), Value::List(list));
         }

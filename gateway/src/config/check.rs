@@ -65,21 +65,25 @@ fn nested(a: &Path, b: &Path) -> bool {
     a.starts_with(b) || b.starts_with(a)
 }
 
-/// What holds between sections.
+/// What holds between sections. Nothing is said that would only repeat what is wrong with a section.
 pub fn whole(problems: &mut Problems, name: &Place, config: &Config, machine: &Machine) {
-    if config.exports.is_empty() {
+    if config.exports.is_empty() && !problems.concern("export") {
         let fix = "add an [[export]], or give --export /NAME=DIRECTORY";
         problems.add(name, "export", "nothing is exported", fix);
     }
-    if config.tcp.listen.is_empty() && config.rdma.mode == RdmaMode::No {
+    let wire_is_wrong = problems.concern("tcp") || problems.concern("rdma");
+    if !wire_is_wrong && config.tcp.listen.is_empty() && config.rdma.mode == RdmaMode::No {
         let fix = "set tcp.listen or rdma.enabled";
         problems.add(name, "tcp.listen", "there is no transport to serve", fix);
     }
-    if config.rdma.mode != RdmaMode::No && config.rdma.listen.is_empty() {
+    if !wire_is_wrong && config.rdma.mode != RdmaMode::No && config.rdma.listen.is_empty() {
         let fix = "list an address, or set rdma.enabled = \"no\"";
         problems.add(name, "rdma.listen", "RDMA has no address to listen on", fix);
     }
-    memory(problems, name, &config.memory, config.server.memory_max, machine);
+    // The sum takes every number of the file.
+    if problems.is_empty() {
+        memory(problems, name, &config.memory, config.server.memory_max, machine);
+    }
 }
 
 fn memory(

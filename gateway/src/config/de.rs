@@ -1,34 +1,75 @@
-//! Single values through serde: a value of the tree is a deserializer, so that what a key takes is said by its
-//! type (`#[derive(Deserialize)]`) and serde checks it.
+//! The tree through serde: what a section holds and what a key takes is said by types (`#[derive(Deserialize)]`),
+//! and serde checks it.
 //!
-//! The error is ours, [`Wrong`]: it keeps the place, and says what to write. Whole sections are not derived:
-//! serde gives up at the first thing that is wrong, while we say everything at once ([`super::section`]).
+//! The error is ours, [`Wrong`]: it says what to write instead, and where. On its way out the node at which it
+//! arose is marked; [`super::read`] then goes on behind it, so that all that is wrong is said at once.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use serde::{
     Deserializer,
     de::{
-        self, DeserializeOwned, Expected, IntoDeserializer, SeqAccess, Unexpected, Visitor,
-        value::MapDeserializer,
+        self, DeserializeOwned, DeserializeSeed, Expected, IntoDeserializer, MapAccess, SeqAccess,
+        Unexpected, Visitor, value::MapAccessDeserializer,
     },
     forward_to_deserialize_any,
 };
 
 use super::{
-    problem::nearest,
-    section::shown,
-    tree::{Node, Value},
-    value::{ITEMS_MAX, Wrong},
+    problem::{Place, nearest, shown},
+    tree::{Entry, Node, Table, Value},
 };
 
-/// What the key takes, as its type says.
-///
-/// # Errors
-/// When the value is something else.
-pub fn of<T: DeserializeOwned>(node: &Node) -> Result<T, Wrong> {
-    T::deserialize(node)
+/// Most items of any list but that of exports.
+pub const ITEMS_MAX: usize = 1024;
+
+/// Why a value was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrong {
+    /// Where it was written, once that is known.
+    pub place: Option<Place>,
+    /// Which key it is, as `section.key`.
+    pub key: String,
+    /// It may only be the fault of something in it that was refused before.
+    pub follows: bool,
+    /// What is wrong.
+    pub problem: String,
+    /// How to mend it.
+    pub fix: String,
 }
+
+impl Wrong {
+    /// A value that was not accepted.
+    pub fn new(problem: impl Into<String>, fix: impl Into<String>) -> Self {
+        let (problem, fix) = (problem.into(), fix.into());
+        Self { place: None, key: String::new(), follows: false, problem, fix }
+    }
+
+    /// The same at `node`, which is marked, unless it has a place inside of it.
+    fn at(mut self, node: &Node, place: &Place) -> Self {
+        if self.place.is_none() {
+            self.follows = node.has_refused();
+            self.place = Some(place.clone());
+            node.refused.set(true);
+        }
+        self
+    }
+
+    /// The same within a key.
+    fn within(mut self, key: &str) -> Self {
+        let inner = if self.key.is_empty() { String::new() } else { format!(".{}", self.key) };
+        self.key = shown(key) + &inner;
+        self
+    }
+}
+
+impl Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.problem, self.fix)
+    }
+}
+
+impl std::error::Error for Wrong {}
 
 impl de::Error for Wrong {
     /// Types that check what they are made of say what is wrong as `problem; fix`.
@@ -38,12 +79,29 @@ impl de::Error for Wrong {
         Self::new(problem, fix)
     }
 
+    /// What is wanted may bring its own fix: `wanted; fix`.
     fn invalid_type(found: Unexpected<'_>, wanted: &dyn Expected) -> Self {
-        Self::new(format!("{found} is not {wanted}"), format!("give {wanted}"))
-    }
-
-    fn invalid_value(found: Unexpected<'_>, wanted: &dyn Expected) -> Self {
-        Self::new(format!("{found} is out of bounds"), format!("give {wanted}"))
+        let found = match found {
+            Unexpected::Str(_) => "a string",
+            Unexpected::Signed(_) => "a number",
+            Unexpected::Bool(_) => "true or false",
+            Unexpected::Seq => "a list",
+            Unexpected::Map => "a table",
+            Unexpected::Other(kind) => kind,
+            _ => "this",
+        };
+        let wanted = wanted.to_string();
+        let (wanted, fix) = wanted.split_once("; ").unwrap_or((&wanted, ""));
+        // What the types of the standard library call themselves.
+        let wanted = match wanted {
+            "i64" => "a whole number (without quotes)",
+            "a boolean" => "true or false (without quotes)",
+            "a string" => "a string in quotes",
+            "a sequence" => "a list in brackets",
+            other => other,
+        };
+        let fix = if fix.is_empty() { format!("give {wanted}") } else { fix.to_owned() };
+        Self::new(format!("{found} is not {wanted}"), fix)
     }
 
     fn unknown_variant(written: &str, words: &'static [&'static str]) -> Self {
@@ -53,6 +111,28 @@ impl de::Error for Wrong {
         };
         Self::new(format!("`{}` is not possible here", shown(written)), fix)
     }
+
+    fn unknown_field(written: &str, known: &'static [&'static str]) -> Self {
+        let fix = match nearest(written, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("known here: {}", known.join(", ")),
+        };
+        Self::new("there is no key of this name", fix)
+    }
+}
+
+impl Node {
+    fn is_not(&self, wanted: &dyn Expected) -> Wrong {
+        let found = match &self.value {
+            Value::Text(text) => Unexpected::Str(text),
+            Value::Integer(number) => Unexpected::Signed(*number),
+            Value::Flag(flag) => Unexpected::Bool(*flag),
+            Value::List(_) => Unexpected::Seq,
+            Value::Table(_) => Unexpected::Map,
+            Value::Other(kind) => Unexpected::Other(kind),
+        };
+        de::Error::invalid_type(found, wanted)
+    }
 }
 
 impl<'de> Deserializer<'de> for &'de Node {
@@ -60,146 +140,182 @@ impl<'de> Deserializer<'de> for &'de Node {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
         match &self.value {
-            Value::Text(text) => visitor.visit_borrowed_str(text),
-            Value::Integer(number) => visitor.visit_i64(*number),
-            Value::Flag(flag) => visitor.visit_bool(*flag),
-            Value::List(items) => visitor.visit_seq(Items(items)),
-            Value::Table(table) => {
-                let entries = table.entries.iter();
-                let entries = entries.map(|entry| (entry.key.as_str(), &entry.node));
-                visitor.visit_map(MapDeserializer::new(entries))
-            }
-            Value::Other(kind) => Err(de::Error::invalid_type(Unexpected::Other(kind), &visitor)),
-        }
-    }
-
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
-        match self.value {
-            Value::Flag(flag) => visitor.visit_bool(flag),
-            _ => Err(Wrong::kind(self, "true or false (without quotes)")),
-        }
-    }
-
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
-        match &self.value {
             Value::Text(text) if text.contains('\0') => {
                 Err(Wrong::new("there is a NUL character in it", "remove it"))
             }
             Value::Text(text) => visitor.visit_borrowed_str(text),
-            _ => Err(Wrong::kind(self, "a string in quotes")),
+            Value::Integer(number) => visitor.visit_i64(*number),
+            Value::Flag(flag) => visitor.visit_bool(*flag),
+            Value::List(items) => visitor.visit_seq(Items(items.iter())),
+            Value::Table(table) => visitor.visit_map(Entries::of(table)),
+            Value::Other(_) => Err(self.is_not(&visitor)),
         }
-    }
-
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
-        self.deserialize_str(visitor)
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
-        let Value::List(items) = &self.value else {
-            return Err(Wrong::kind(self, "a list in brackets"));
-        };
-        if items.len() > ITEMS_MAX {
-            let problem = format!("the list has {} items", items.len());
-            return Err(Wrong::new(problem, format!("give at most {ITEMS_MAX}")));
+        match &self.value {
+            Value::List(items) if items.len() > ITEMS_MAX => {
+                let problem = format!("the list has {} items", items.len());
+                Err(Wrong::new(problem, format!("give at most {ITEMS_MAX}")))
+            }
+            _ => self.deserialize_any(visitor),
         }
-        visitor.visit_seq(Items(items))
     }
 
-    /// A word of a closed list.
-    fn deserialize_enum<V: Visitor<'de>>(
+    /// A section. (The visitors that serde derives would take a list, too.)
+    fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
-        _variants: &'static [&'static str],
+        _fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Wrong> {
         match &self.value {
-            Value::Text(word) => visitor.visit_enum(word.as_str().into_deserializer()),
-            _ => Err(Wrong::kind(self, "a string in quotes")),
+            Value::Table(table) => visitor.visit_map(Entries::of(table)),
+            _ => Err(self.is_not(&visitor)),
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
+    /// A word of a closed list. Where yes and no are words of it, true and false mean them.
+    fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
+        variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Wrong> {
-        visitor.visit_newtype_struct(self)
+        let word = match &self.value {
+            Value::Text(word) => word.as_str(),
+            Value::Flag(true) if variants.contains(&"yes") => "yes",
+            Value::Flag(false) if variants.contains(&"no") => "no",
+            _ => return Err(self.is_not(&"a string in quotes")),
+        };
+        visitor.visit_enum(word.into_deserializer())
     }
 
+    /// What the gateway decides itself where it is left out, or "auto".
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
-        visitor.visit_some(self)
+        if matches!(&self.value, Value::Text(word) if word == "auto") {
+            return visitor.visit_none();
+        }
+        visitor
+            .visit_some(self)
+            .map_err(|wrong| Wrong { fix: format!("{}, or \"auto\"", wrong.fix), ..wrong })
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct tuple
-        tuple_struct map struct identifier ignored_any
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct newtype_struct tuple tuple_struct map identifier ignored_any
     }
 }
 
-impl<'de> IntoDeserializer<'de, Wrong> for &'de Node {
-    type Deserializer = Self;
-
-    fn into_deserializer(self) -> Self {
-        self
-    }
+/// What a table holds, as its type says.
+///
+/// # Errors
+/// At the first thing that is wrong.
+pub fn of_table<T: DeserializeOwned>(table: &Table) -> Result<T, Wrong> {
+    T::deserialize(MapAccessDeserializer::new(Entries::of(table)))
 }
 
-/// What is left of a list. What is wrong with an item is wrong at the item's place.
-struct Items<'a>(&'a [Node]);
+/// What is left of a list.
+struct Items<'a>(std::slice::Iter<'a, Node>);
 
 impl<'de> SeqAccess<'de> for Items<'de> {
     type Error = Wrong;
 
-    fn next_element_seed<S: de::DeserializeSeed<'de>>(
+    fn next_element_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, Wrong> {
-        let Some((item, rest)) = self.0.split_first() else { return Ok(None) };
-        self.0 = rest;
-        seed.deserialize(item).map(Some).map_err(|wrong| wrong.within(item))
+        let Some(item) = self.0.find(|item| !item.refused.get()) else { return Ok(None) };
+        seed.deserialize(item).map(Some).map_err(|wrong| wrong.at(item, &item.place))
+    }
+}
+
+/// What is left of a table.
+struct Entries<'a> {
+    entries: std::slice::Iter<'a, Entry>,
+    current: Option<&'a Entry>,
+}
+
+impl<'a> Entries<'a> {
+    fn of(table: &'a Table) -> Self {
+        Self { entries: table.entries.iter(), current: None }
+    }
+}
+
+impl<'de> MapAccess<'de> for Entries<'de> {
+    type Error = Wrong;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Wrong> {
+        self.current = self.entries.find(|entry| !entry.node.refused.get());
+        let Some(Entry { key, place, node }) = self.current else { return Ok(None) };
+        let unknown = |mut wrong: Wrong| {
+            if matches!(node.value, Value::Table(_)) {
+                wrong.problem = "there is no section of this name".to_owned();
+            }
+            Wrong { follows: false, ..wrong.at(node, place).within(key) }
+        };
+        seed.deserialize(key.as_str().into_deserializer()).map(Some).map_err(unknown)
     }
 
-    fn size_hint(&self) -> Option<usize> {
-        Some(self.0.len())
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Wrong> {
+        let Some(Entry { key, node, .. }) = self.current else {
+            return Err(Wrong::new("a value without a key", "correct it"));
+        };
+        seed.deserialize(node).map_err(|wrong| wrong.at(node, &node.place).within(key))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
+    use serde::{Deserialize, de::Error};
 
     use super::*;
-    use crate::config::problem::Place;
 
-    #[derive(Debug, PartialEq, Deserialize)]
+    #[derive(Debug, Default, PartialEq, Deserialize)]
     #[serde(rename_all = "lowercase")]
     enum Word {
         Buffered,
-        Direct,
+        #[default]
+        Yes,
+    }
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default, deny_unknown_fields, expecting = "a section; write its header")]
+    struct Keys {
+        word: Word,
+        list: Vec<String>,
     }
 
     fn node(value: Value) -> Node {
-        Node { place: Place::Argument("--x"), value }
+        Node::new(Place::Argument("--x"), value)
     }
 
     fn text(text: &str) -> Node {
         node(Value::Text(text.to_owned()))
     }
 
+    fn of<T: DeserializeOwned>(node: &Node) -> Result<T, Wrong> {
+        T::deserialize(node)
+    }
+
     #[test]
     fn words_are_variants() {
-        assert_eq!(of::<Word>(&text("direct")), Ok(Word::Direct));
+        assert_eq!(of::<Word>(&text("buffered")), Ok(Word::Buffered));
+        assert_eq!(of::<Word>(&node(Value::Flag(true))), Ok(Word::Yes));
         let wrong = |problem, fix: &str| Err(Wrong::new(problem, fix));
         assert_eq!(
-            of::<Word>(&text("dierct")),
-            wrong("`dierct` is not possible here", "did you mean \"direct\"?")
+            of::<Word>(&text("bufferde")),
+            wrong("`bufferde` is not possible here", "did you mean \"buffered\"?")
         );
         assert_eq!(
             of::<Word>(&text("x\u{1b}[m")),
-            wrong("`x\\u{1b}[m` is not possible here", "give one of \"buffered\", \"direct\"")
+            wrong("`x\\u{1b}[m` is not possible here", "give one of \"buffered\", \"yes\"")
         );
         assert_eq!(
-            of::<Word>(&node(Value::Flag(true))),
+            of::<Word>(&node(Value::Flag(false))),
             wrong("true or false is not a string in quotes", "give a string in quotes")
         );
     }
@@ -218,22 +334,40 @@ mod tests {
             of::<Vec<String>>(&number).unwrap_err().problem,
             "a number is not a list in brackets"
         );
-        assert_eq!(of::<u8>(&node(Value::Integer(300))).unwrap_err().fix, "give u8");
+        for value in [Value::Integer(3), Value::List(vec![text("buffered")])] {
+            assert_eq!(of::<Keys>(&node(value)).unwrap_err().fix, "write its header");
+        }
     }
 
     #[test]
-    fn an_item_of_a_list_has_its_own_place() {
-        let item = Node { place: Place::Argument("--item"), value: Value::Integer(9) };
-        let list = node(Value::List(vec![text("a"), item]));
-        let wrong = of::<Vec<String>>(&list).unwrap_err();
+    fn what_is_wrong_has_its_key_and_place_and_is_skipped_from_then_on() {
+        let item = Node::new(Place::Argument("--item"), Value::Integer(9));
+        let mut table = Table::default();
+        table.set("list", Place::Argument("--list"), Value::List(vec![text("a"), item]));
+        let wrong = of_table::<Keys>(&table).unwrap_err();
         assert_eq!(wrong.place, Some(Place::Argument("--item")));
+        assert_eq!((wrong.key.as_str(), wrong.follows), ("list", false));
+        let keys = of_table::<Keys>(&table).unwrap();
+        assert_eq!(keys, Keys { word: Word::Yes, list: vec!["a".to_owned()] });
+    }
+
+    #[test]
+    fn an_option_may_be_left_to_the_gateway() {
+        assert_eq!(of::<Option<Word>>(&text("auto")), Ok(None));
+        assert_eq!(of::<Option<Word>>(&text("yes")), Ok(Some(Word::Yes)));
+        let fix = of::<Option<Word>>(&text("yess")).unwrap_err().fix;
+        assert_eq!(fix, "did you mean \"yes\"?, or \"auto\"");
+    }
+
+    #[test]
+    fn lists_have_an_end() {
         let many = node(Value::List(vec![text("a"); ITEMS_MAX + 1]));
-        assert!(of::<Vec<String>>(&many).is_err());
+        assert_eq!(of::<Vec<String>>(&many).unwrap_err().fix, "give at most 1024");
     }
 
     #[test]
     fn a_type_may_say_what_is_wrong_and_how_to_mend_it() {
-        let wrong = <Wrong as de::Error>::custom("`a; b` is bad; write \"c\"");
+        let wrong = Wrong::custom("`a; b` is bad; write \"c\"");
         assert_eq!(wrong, Wrong::new("`a; b` is bad", "write \"c\""));
     }
 }

@@ -1,16 +1,21 @@
 //! One `[[export]]`: its keys, bounds and defaults.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{SeqAccess, Visitor},
+};
 
 use super::{
-    de::of,
-    problem::{Place, Problems},
+    de::Wrong,
+    problem::{Problems, shown},
+    read::Part,
     schema::{BackendConfig, ExportConfig, IoMode, LocalConfig},
-    section::{Section, shown},
-    tree::{Node, Value},
-    value::{AbsolutePath, Wrong, list, number, size},
+    value::{AbsolutePath, Number, Size},
 };
 use crate::exports::{
     ClientRule, ClientRules, ExportSettings, Pattern, Rights, Squash,
@@ -35,6 +40,78 @@ const PRIVATE_NETWORKS: [&str; 8] = [
     "fe80::/10",
 ];
 
+/// `[[export]]`, all of them.
+#[derive(Debug, Default)]
+pub struct Exports(pub Vec<ExportKeys>);
+
+impl<'de> Deserialize<'de> for Exports {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Exports;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of exports; write the header [[export]], in two brackets")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Exports, A::Error> {
+                let mut exports = Vec::new();
+                while let Some(export) = items.next_element()? {
+                    exports.push(export);
+                }
+                Ok(Exports(exports))
+            }
+        }
+        deserializer.deserialize_any(List)
+    }
+}
+
+/// 4294967295 is "no id" to the kernel.
+type Id = Number<u32, 0, { u32::MAX as u64 - 1 }>;
+
+/// One export as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "an export; write the header [[export]]")]
+pub struct ExportKeys {
+    path: ExportPath,
+    id: Option<Number<u32, 1, { u32::MAX as u64 }>>,
+    backend: Kind,
+    read_only: bool,
+    clients: Clients,
+    squash: Squash,
+    anonymous_uid: Id,
+    anonymous_gid: Id,
+    reserved_port: bool,
+    allow_overlap: bool,
+    directory: AbsolutePath,
+    io: IoMode,
+    sync: bool,
+    local_writers: bool,
+    memory: Size<u64, { 1 << 20 }, { 1 << 40 }>,
+}
+
+impl Default for ExportKeys {
+    fn default() -> Self {
+        Self {
+            path: ExportPath::default(),
+            id: None,
+            backend: Kind::Local,
+            read_only: false,
+            clients: Clients(private(Rights::ReadWrite)),
+            squash: Squash::default(),
+            anonymous_uid: Number(ANONYMOUS),
+            anonymous_gid: Number(ANONYMOUS),
+            reserved_port: false,
+            allow_overlap: false,
+            directory: AbsolutePath::default(),
+            io: IoMode::Buffered,
+            sync: true,
+            local_writers: false,
+            memory: Size(1 << 28),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
@@ -46,116 +123,102 @@ enum Kind {
 const LOCAL_KEYS: [&str; 4] = ["directory", "io", "sync", "local_writers"];
 const MEMORY_KEYS: [&str; 1] = ["memory"];
 
-/// Read one export. `None` when it lacks what nothing can be said without.
-pub fn export(problems: &mut Problems, mut section: Section<'_>) -> Option<ExportConfig> {
-    let path = required(problems, &mut section, "path", "\"/data\"", export_path);
-    let id = section.get(problems, "id", number(1..=u32::MAX));
-    let kind = section.get(problems, "backend", of).unwrap_or(Kind::Local);
-    let read_only = section.get(problems, "read_only", of::<bool>);
-    let clients = section.get(problems, "clients", client_rules);
-    let squash = section.get(problems, "squash", of::<Squash>);
-    // 4294967295 is "no id" to the kernel.
-    let anonymous_uid = section.get(problems, "anonymous_uid", number(0..=u32::MAX - 1));
-    let anonymous_gid = section.get(problems, "anonymous_gid", number(0..=u32::MAX - 1));
-    let reserved_port = section.get(problems, "reserved_port", of::<bool>);
-    let allow_overlap = section.get(problems, "allow_overlap", of::<bool>);
-    misplaced_keys(problems, &section, kind);
-    let local = local(problems, &mut section, kind);
-    let memory = section.get(problems, "memory", size(1 << 20..=1 << 40));
-    section.finish(problems);
-    let backend = match kind {
-        Kind::Local => local.map(BackendConfig::Local),
-        Kind::Memory => Some(BackendConfig::Memory { bytes_max: memory.unwrap_or(1 << 28) }),
-    };
-    let (path, backend) = (path?, backend?);
+/// Check one export. `None` when it lacks what nothing can be said without.
+pub fn export(problems: &mut Problems, part: &Part<'_>, keys: ExportKeys) -> Option<ExportConfig> {
+    let has_path = written(problems, part, "path", "\"/data\"");
+    let backend = backend(problems, part, &keys)?;
+    let ExportPath(path) = keys.path;
+    if !has_path {
+        return None;
+    }
     let origin = match &backend {
         BackendConfig::Local(local) => format!("local {}", local.directory.display()),
         BackendConfig::Memory { .. } => format!("memory {path}"),
     };
-    let everyone_private = || ClientRules::new(private(Rights::ReadWrite));
     let settings = ExportSettings {
-        id: id.unwrap_or_else(|| derived_id(&path)),
+        id: keys.id.map_or_else(|| derived_id(&path), |id| id.0),
         path,
         origin,
-        read_only: read_only.unwrap_or(false),
-        squash: squash.unwrap_or_default(),
-        anonymous_uid: anonymous_uid.unwrap_or(ANONYMOUS),
-        anonymous_gid: anonymous_gid.unwrap_or(ANONYMOUS),
-        clients: clients.unwrap_or_else(everyone_private),
-        require_reserved_port: reserved_port.unwrap_or(false),
+        read_only: keys.read_only,
+        squash: keys.squash,
+        anonymous_uid: keys.anonymous_uid.0,
+        anonymous_gid: keys.anonymous_gid.0,
+        clients: ClientRules::new(keys.clients.0),
+        require_reserved_port: keys.reserved_port,
     };
-    Some(ExportConfig { settings, backend, allow_overlap: allow_overlap.unwrap_or(false) })
+    Some(ExportConfig { settings, backend, allow_overlap: keys.allow_overlap })
 }
 
-fn required<T>(
-    problems: &mut Problems,
-    section: &mut Section<'_>,
-    key: &'static str,
-    example: &str,
-    read: impl FnOnce(&Node) -> Result<T, Wrong>,
-) -> Option<T> {
-    if !section.has(key) {
-        let (place, name) = (section.place_of(key), section.key(key));
-        problems.add(&place, name, "this key is missing", format!("add {key} = {example}"));
+/// Whether a key that must be there is there and good. Says so if it is missing.
+fn written(problems: &mut Problems, part: &Part<'_>, key: &str, example: &str) -> bool {
+    if !part.has(key) {
+        part.wrong(problems, key, "this key is missing", format!("add {key} = {example}"));
     }
-    section.get(problems, key, read)
+    part.has(key) && !part.refused(key)
 }
 
-fn misplaced_keys(problems: &mut Problems, section: &Section<'_>, kind: Kind) {
-    let (keys, needed): (&[&str], _) = match kind {
+fn backend(problems: &mut Problems, part: &Part<'_>, keys: &ExportKeys) -> Option<BackendConfig> {
+    if part.refused("backend") {
+        return None;
+    }
+    let (misplaced, needed): (&[&str], _) = match keys.backend {
         Kind::Local => (&MEMORY_KEYS, "memory"),
         Kind::Memory => (&LOCAL_KEYS, "local"),
     };
-    for key in keys.iter().filter(|key| section.has(key)) {
+    for key in misplaced.iter().filter(|key| part.has(key)) {
         let problem = format!("this key is only for backend = \"{needed}\"");
-        problems.add(&section.place_of(key), section.key(key), problem, "remove it");
+        part.wrong(problems, key, problem, "remove it");
     }
-}
-
-fn local(problems: &mut Problems, section: &mut Section<'_>, kind: Kind) -> Option<LocalConfig> {
-    let directory = match kind {
-        Kind::Local => required(problems, section, "directory", "\"/srv/data\"", directory),
-        // Only known, so that it is not called unknown besides being out of place.
-        Kind::Memory => section.get(problems, "directory", |_| Ok(PathBuf::new())),
-    };
-    let io = section.get(problems, "io", of::<IoMode>);
-    let sync = section.get(problems, "sync", of::<bool>);
-    let local_writers = section.get(problems, "local_writers", of::<bool>);
-    Some(LocalConfig {
-        directory: directory?,
-        io: io.unwrap_or(IoMode::Buffered),
-        metadata_sync: sync.unwrap_or(true),
-        local_writers: local_writers.unwrap_or(false),
-    })
+    if keys.backend == Kind::Memory {
+        return Some(BackendConfig::Memory { bytes_max: keys.memory.0 });
+    }
+    if !written(problems, part, "directory", "\"/srv/data\"") {
+        return None;
+    }
+    let directory = directory(&keys.directory.0)
+        .map_err(|wrong| part.wrong(problems, "directory", wrong.problem, wrong.fix))
+        .ok()?;
+    Some(BackendConfig::Local(LocalConfig {
+        directory,
+        io: keys.io,
+        metadata_sync: keys.sync,
+        local_writers: keys.local_writers,
+    }))
 }
 
 /// The name under which clients mount it, normalized.
-fn export_path(node: &Node) -> Result<String, Wrong> {
-    let written: String = of(node)?;
-    let problem = |what: &str| format!("`{}` {what}", shown(&written));
-    if !written.starts_with('/') {
-        let fix = format!("write \"/{}\"", shown(&written));
-        return Err(Wrong::new(problem("does not begin with a slash"), fix));
+#[derive(Debug, Default, Deserialize)]
+#[serde(try_from = "String")]
+struct ExportPath(String);
+
+impl TryFrom<String> for ExportPath {
+    type Error = Wrong;
+
+    fn try_from(written: String) -> Result<Self, Wrong> {
+        let problem = |what: &str| format!("`{}` {what}", shown(&written));
+        if !written.starts_with('/') {
+            let fix = format!("write \"/{}\"", shown(&written));
+            return Err(Wrong::new(problem("does not begin with a slash"), fix));
+        }
+        if written.len() > MOUNT_PATH_BYTES_MAX {
+            let fix = format!("give at most {MOUNT_PATH_BYTES_MAX} bytes");
+            return Err(Wrong::new(problem("is too long"), fix));
+        }
+        let names: Vec<&str> = written.split('/').filter(|name| !name.is_empty()).collect();
+        if names.iter().any(|name| matches!(*name, "." | "..") || name.len() > 255) {
+            let fix = "write plain names of at most 255 bytes between the slashes";
+            return Err(Wrong::new(problem("has \".\", \"..\" or a very long name in it"), fix));
+        }
+        if written.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            let fix = "leave them out: clients' mount tables cannot express them";
+            return Err(Wrong::new(problem("has spaces or control characters in it"), fix));
+        }
+        Ok(Self(format!("/{}", names.join("/"))))
     }
-    if written.len() > MOUNT_PATH_BYTES_MAX {
-        let fix = format!("give at most {MOUNT_PATH_BYTES_MAX} bytes");
-        return Err(Wrong::new(problem("is too long"), fix));
-    }
-    let names: Vec<&str> = written.split('/').filter(|name| !name.is_empty()).collect();
-    if names.iter().any(|name| matches!(*name, "." | "..") || name.len() > 255) {
-        let fix = "write plain names of at most 255 bytes between the slashes";
-        return Err(Wrong::new(problem("has \".\", \"..\" or a very long name in it"), fix));
-    }
-    if written.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        let fix = "leave them out: clients' mount tables cannot express them";
-        return Err(Wrong::new(problem("has spaces or control characters in it"), fix));
-    }
-    Ok(format!("/{}", names.join("/")))
 }
 
 /// A directory that is there and can be listed; canonical, so that two names of one are seen to be one.
-fn directory(node: &Node) -> Result<PathBuf, Wrong> {
-    let AbsolutePath(path) = of(node)?;
+fn directory(path: &Path) -> Result<PathBuf, Wrong> {
     let name = shown(&path.to_string_lossy());
     let canonical = path.canonicalize().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -177,63 +240,80 @@ fn directory(node: &Node) -> Result<PathBuf, Wrong> {
     Ok(canonical)
 }
 
-/// `"10.0.0.0/8"`, `"10.0.0.9 ro"`, `"build.example.com rw"`, `"*"`, `"private"`.
-fn client_rules(node: &Node) -> Result<ClientRules, Wrong> {
-    let lists = list(client)(node)?;
-    let rules: Vec<ClientRule> = lists.into_iter().flatten().collect();
-    for (index, rule) in rules.iter().enumerate() {
-        if rules.iter().take(index).any(|earlier| earlier.pattern == rule.pattern) {
-            let problem = format!("there are two rules for {}", rule.pattern);
-            return Err(Wrong::new(problem, "remove one"));
-        }
-    }
-    if rules.is_empty() {
-        return Err(Wrong::new(
-            "nobody may use this export",
-            "list addresses, networks or host names; \"*\" is everybody",
-        ));
-    }
-    Ok(ClientRules::new(rules))
-}
+/// Who may use it.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Vec<Client>")]
+struct Clients(Vec<ClientRule>);
 
-fn client(node: &Node) -> Result<Vec<ClientRule>, Wrong> {
-    let written: String = of(node)?;
-    let mut words = written.split_ascii_whitespace();
-    let pattern = words.next().unwrap_or("");
-    let rights = match (words.next(), words.next()) {
-        (None | Some("rw"), None) => Rights::ReadWrite,
-        (Some("ro"), None) => Rights::ReadOnly,
-        _ => {
-            let problem = format!("`{}` is not a client rule", shown(&written));
+impl TryFrom<Vec<Client>> for Clients {
+    type Error = Wrong;
+
+    fn try_from(written: Vec<Client>) -> Result<Self, Wrong> {
+        let rules: Vec<ClientRule> = written.into_iter().flat_map(|client| client.0).collect();
+        for (index, rule) in rules.iter().enumerate() {
+            if rules.iter().take(index).any(|earlier| earlier.pattern == rule.pattern) {
+                let problem = format!("there are two rules for {}", rule.pattern);
+                return Err(Wrong::new(problem, "remove one"));
+            }
+        }
+        if rules.is_empty() {
             return Err(Wrong::new(
-                problem,
-                "write a client and perhaps ro or rw: \"10.0.0.9 ro\"",
+                "nobody may use this export",
+                "list addresses, networks or host names; \"*\" is everybody",
             ));
         }
-    };
-    let one = |pattern| Ok(vec![ClientRule { pattern, rights }]);
-    match pattern {
-        "*" => return one(Pattern::Any),
-        "private" => return Ok(private(rights)),
-        _ => {}
+        Ok(Self(rules))
     }
-    match pattern.parse::<Network>() {
-        Ok(network) => one(Pattern::Network(network)),
-        Err(NetworkError::Address(_)) if is_host_name(pattern) => {
-            one(Pattern::Host { name: pattern.to_ascii_lowercase(), addresses: Vec::new() })
+}
+
+/// `"10.0.0.0/8"`, `"10.0.0.9 ro"`, `"build.example.com rw"`, `"*"`, `"private"`.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Client(Vec<ClientRule>);
+
+impl TryFrom<String> for Client {
+    type Error = Wrong;
+
+    fn try_from(written: String) -> Result<Self, Wrong> {
+        let mut words = written.split_ascii_whitespace();
+        let pattern = words.next().unwrap_or("");
+        let rights = match (words.next(), words.next()) {
+            (None | Some("rw"), None) => Rights::ReadWrite,
+            (Some("ro"), None) => Rights::ReadOnly,
+            _ => {
+                let problem = format!("`{}` is not a client rule", shown(&written));
+                return Err(Wrong::new(
+                    problem,
+                    "write a client and perhaps ro or rw: \"10.0.0.9 ro\"",
+                ));
+            }
+        };
+        let one = |pattern| Ok(Self(vec![ClientRule { pattern, rights }]));
+        match pattern {
+            "*" => return one(Pattern::Any),
+            "private" => return Ok(Self(private(rights))),
+            _ => {}
         }
-        Err(NetworkError::HostBits(_, network)) => Err(Wrong::new(
-            format!("`{pattern}` has bits set beyond its prefix"),
-            format!("write \"{network}\" for the network, or leave the prefix out for the address"),
-        )),
-        Err(NetworkError::Prefix(prefix, most)) => Err(Wrong::new(
-            format!("`{}` is not a prefix length", shown(&prefix)),
-            format!("give a number from 0 to {most}"),
-        )),
-        Err(NetworkError::Address(_)) => Err(Wrong::new(
-            format!("`{}` is neither an address, a network nor a host name", shown(pattern)),
-            "write \"10.0.0.9\", \"10.0.0.0/8\", \"fd00::/8\", \"build.example.com\", \"private\" or \"*\"",
-        )),
+        match pattern.parse::<Network>() {
+            Ok(network) => one(Pattern::Network(network)),
+            Err(NetworkError::Address(_)) if is_host_name(pattern) => {
+                one(Pattern::Host { name: pattern.to_ascii_lowercase(), addresses: Vec::new() })
+            }
+            Err(NetworkError::HostBits(_, network)) => Err(Wrong::new(
+                format!("`{pattern}` has bits set beyond its prefix"),
+                format!(
+                    "write \"{network}\" for the network, or leave the prefix out for the address"
+                ),
+            )),
+            Err(NetworkError::Prefix(prefix, most)) => Err(Wrong::new(
+                format!("`{}` is not a prefix length", shown(&prefix)),
+                format!("give a number from 0 to {most}"),
+            )),
+            Err(NetworkError::Address(_)) => Err(Wrong::new(
+                format!("`{}` is neither an address, a network nor a host name", shown(pattern)),
+                "write \"10.0.0.9\", \"10.0.0.0/8\", \"fd00::/8\", \"build.example.com\", \"private\" or \"*\"",
+            )),
+        }
     }
 }
 
@@ -253,33 +333,4 @@ fn is_host_name(word: &str) -> bool {
     word.len() <= HOST_NAME_BYTES_MAX
         && word.trim_end_matches('.').split('.').all(label)
         && word.bytes().any(|byte| byte.is_ascii_alphabetic())
-}
-
-/// The tables of `[[export]]` with their places.
-pub fn tables<'a>(problems: &mut Problems, node: &'a Node) -> Vec<(Place, &'a super::tree::Table)> {
-    let Value::List(items) = &node.value else {
-        let problem = format!("{} is not a list of exports", node.value.kind());
-        problems.add(
-            &node.place,
-            "export",
-            problem,
-            "write the header [[export]], in two brackets",
-        );
-        return Vec::new();
-    };
-    let mut tables = Vec::new();
-    for item in items {
-        match &item.value {
-            Value::Table(table) => {
-                // A header's own place is not kept by the parser: the first key's is next to it.
-                let place = table.entries.first().map_or(&item.place, |entry| &entry.place);
-                tables.push((place.clone(), table));
-            }
-            other => {
-                let problem = format!("{} is not an export", other.kind());
-                problems.add(&item.place, "export", problem, "write the header [[export]]");
-            }
-        }
-    }
-    tables
 }

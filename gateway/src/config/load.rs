@@ -8,10 +8,10 @@ use super::{
     machine::Machine,
     memory::MemorySum,
     problem::{Place, Problems},
+    read::{Part, read},
     schema::Config,
-    section::Section,
-    sections,
-    tree::{self, Table, Value},
+    sections::{self, Written},
+    tree::{self, Node, Table},
 };
 
 /// Read and check a file.
@@ -61,53 +61,33 @@ pub fn from_text(name: &str, text: &str, machine: &Machine) -> Result<Config, Pr
 pub fn from_tree(name: &str, tree: &Table, machine: &Machine) -> Result<Config, Problems> {
     let mut problems = Problems::default();
     let whole = Place::Whole(Arc::from(name));
-    let mut top = Section::new("", whole.clone(), tree);
-    let empty = Table::default();
-    let mut part = |problems: &mut Problems, key: &'static str| {
-        let node = top.get(problems, key, |node| Ok(node.clone()));
-        match node.map(|node| (node.place, node.value)) {
-            None => (whole.clone(), empty.clone()),
-            Some((place, Value::Table(table))) => (place, table),
-            Some((place, other)) => {
-                let problem = format!("{} is not a section", other.kind());
-                problems.add(&place, key, problem, format!("write the header [{key}]"));
-                (place, empty.clone())
-            }
-        }
+    let tree = tree.clone();
+    let Some(written) = read::<Written>(&mut problems, &whole, &tree) else {
+        return Err(problems);
     };
-    let parts = ["server", "tcp", "rdma", "portmap", "limits", "log"]
-        .map(|key| (key, part(&mut problems, key)));
-    let exports = top.get(&mut problems, "export", |node| Ok(node.clone()));
-    top.finish(&mut problems);
-    let section = |index: usize| {
-        let (key, (place, table)) = &parts[index];
-        Section::new(key, place.clone(), table)
-    };
+    let part = |name| Part::new(name, &whole, tree.get(name));
     let mut config = Config {
-        server: sections::server(&mut problems, section(0), machine),
-        tcp: sections::tcp(&mut problems, section(1)),
-        rdma: sections::rdma(&mut problems, section(2), machine),
-        portmap: sections::portmap(&mut problems, section(3)),
-        limits: sections::limits(&mut problems, section(4)),
-        log: sections::log(&mut problems, section(5)),
+        server: sections::server(&mut problems, &part("server"), written.server, machine),
+        tcp: written.tcp,
+        rdma: written.rdma,
+        portmap: sections::portmap(&mut problems, &part("portmap"), written.portmap),
+        limits: written.limits,
+        log: written.log,
         exports: Vec::new(),
         memory: MemorySum::default(),
     };
+    sections::rdma(&mut problems, &part("rdma"), &config.rdma, machine);
     let mut placed = check::Placed::new();
-    if let Some(node) = &exports {
-        for (place, table) in export::tables(&mut problems, node) {
-            let section = Section::new("export", place.clone(), table);
-            let read = export::export(&mut problems, section);
-            placed.extend(read.map(|export| (place, export)));
-        }
+    let exports = tree.get("export").into_iter().flat_map(Node::items);
+    for (node, keys) in exports.zip(written.export.0) {
+        let part = Part::new("export", &whole, Some(node));
+        let checked = export::export(&mut problems, &part, keys);
+        placed.extend(checked.map(|export| (part.place().clone(), export)));
     }
     check::exports(&mut problems, &placed);
     config.exports = placed.into_iter().map(|(_, export)| export).collect();
     config.memory = MemorySum::of(&config, machine);
-    // What is left to say about the whole would only repeat what is wrong with a part.
-    if problems.is_empty() {
-        check::whole(&mut problems, &whole, &config, machine);
-    }
+    check::whole(&mut problems, &whole, &config, machine);
     if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
 
@@ -157,6 +137,10 @@ mod tests {
             (
                 "[server]\ncpus = [0, 99]\nlanes = 2\n",
                 "a.toml:2: server.cpus: the gateway may not run on processor 99; there are 0, 1, 2, 3, 4, 5, 6, 7",
+            ),
+            (
+                "[server]\ncpus = [0, \"one\"]\nlanes = 2\n",
+                "a.toml:2: server.cpus: this says no processors; give a list like [2, 3], \"auto\" or \"none\"",
             ),
             (
                 "[server]\ncpus = [0]\nlanes = 2\n",
@@ -299,6 +283,61 @@ mod tests {
     fn everything_wrong_is_said_at_once() {
         let text = "[server]\nlanes = 0\nspin = 1\n[tcp]\nlisten = 3\n[[export]]\nid = 1\n";
         assert_eq!(problems(text).lines().count(), 5, "{}", problems(text));
+        let text = "[log]\nlevel = 3\n[tcp]\nlisten = []\n[rdma]\nenabled = false\n";
+        assert_eq!(
+            problems(text),
+            "a.toml:2: log.level: a number is not a string in quotes; give a string in quotes\n\
+             a.toml: export: nothing is exported; add an [[export]], or give --export /NAME=DIRECTORY\n\
+             a.toml: tcp.listen: there is no transport to serve; set tcp.listen or rdma.enabled"
+        );
+    }
+
+    #[test]
+    fn every_key_and_every_item_is_said_once() {
+        let text = "serve = 1\nlog = 3\n[sever]\n[server]\nlanes = 0\ncpus = [9, \"x\", 99]\nlanse = 2\n\
+                    [tcp]\nlisten = [\"a\", \"[::]:1\",\n \"b\"]\n[portmap]\nmode = \"sevre\"\nlisten = \"[::]:111\"\n\
+                    [rdma]\ndevices = [\"mlx5_0\", \"a/b\",\n \"mlx5_1\"]\n\
+                    [[export]]\npath = \"a\"\nbackend = \"memroy\"\nclients = [\"10.0.0.1 rx\"]\nmemory = \"1B\"\n";
+        let said = problems(text);
+        let said: Vec<&str> = said.lines().filter_map(|line| line.split("; ").next()).collect();
+        assert_eq!(
+            said,
+            [
+                "a.toml:1: serve: there is no key of this name",
+                "a.toml:2: log: a number is not a section",
+                "a.toml:3: sever: there is no section of this name",
+                "a.toml:5: server.lanes: 0 is out of bounds",
+                "a.toml:6: server.cpus: this says no processors",
+                "a.toml:7: server.lanse: there is no key of this name",
+                "a.toml:9: tcp.listen: `a` is not an address with a port",
+                "a.toml:10: tcp.listen: `b` is not an address with a port",
+                "a.toml:12: portmap.mode: `sevre` is not possible here",
+                "a.toml:15: rdma.devices: `a/b` is not the name of an RDMA device",
+                "a.toml:18: export.path: `a` does not begin with a slash",
+                "a.toml:19: export.backend: `memroy` is not possible here",
+                "a.toml:20: export.clients: `10.0.0.1 rx` is not a client rule",
+                "a.toml:21: export.memory: 1 B is out of bounds",
+                "a.toml:16: rdma.devices: there is no RDMA device `mlx5_1`",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_very_many_keys_has_an_end() {
+        let keys = (0..1000).fold(String::new(), |text, key| format!("{text}x{key} = 1\n"));
+        let said = problems(&keys);
+        assert!(said.lines().count() <= 101);
+        assert!(said.ends_with("a.toml: there is more; correct this first"), "{said}");
+    }
+
+    #[test]
+    fn an_export_that_is_wrong_does_not_shift_the_places_of_the_next() {
+        let text = "export = [3, { path = \"/a\", backend = \"memory\" },\n { path = \"/b\" }]\n";
+        assert_eq!(
+            problems(text),
+            "a.toml:1: export: a number is not an export; write the header [[export]]\n\
+             a.toml:2: export.directory: this key is missing; add directory = \"/srv/data\""
+        );
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! * [`load`]: the one way in, for `serve`, `check-config` and a reload alike
 //! * [`memory`]: the limits, summed
 //! * [`check`]: what must hold between keys
-//! * [`export`], [`sections`]: the keys
+//! * [`export`], [`sections`]: the keys as they are written
 //! * [`schema`]: the checked value
-//! * [`section`], [`value`], [`de`], [`tree`], [`problem`]: reading with positions
+//! * [`value`]: what keys take; [`read`], [`de`], [`tree`], [`problem`]: serde over a tree with positions
 //! * [`machine`]: what the defaults depend on
 
 pub mod check;
@@ -16,8 +16,8 @@ pub mod load;
 pub mod machine;
 pub mod memory;
 pub mod problem;
+pub mod read;
 pub mod schema;
-pub mod section;
 pub mod sections;
 pub mod tree;
 pub mod value;

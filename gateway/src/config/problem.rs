@@ -72,6 +72,12 @@ impl Problems {
         });
     }
 
+    /// Whether there is one with this section.
+    pub fn concern(&self, section: &str) -> bool {
+        let of = |key: &str| key.split('.').next() == Some(section);
+        self.0.iter().any(|problem| of(&problem.key))
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -91,6 +97,13 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+/// A word from the file, cut to what a message can hold, and with nothing in it that a terminal would obey.
+pub fn shown(word: &str) -> String {
+    const CHARS_MAX: usize = 80;
+    let cut: String = word.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect();
+    if word.chars().nth(CHARS_MAX).is_some() { format!("{cut}…") } else { cut }
+}
 
 /// The candidate that `word` was most likely meant to be, if one is near.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -4,7 +4,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use serde::Deserialize;
 
-use super::memory::MemorySum;
+use super::{
+    memory::MemorySum,
+    value::{DeviceName, InlineBytes, Listen, LogFilter, Number, Size, Time, any_address, plain},
+};
 use crate::exports::ExportSettings;
 
 /// A whole configuration, checked.
@@ -83,11 +86,25 @@ pub enum StateDir {
     None,
 }
 
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const MINUTE: u64 = 60_000;
+const HOUR: u64 = 60 * MINUTE;
+
 /// `[tcp]`
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a section; write the header [tcp]")]
 pub struct Tcp {
     /// Where to listen; nowhere turns TCP off.
+    #[serde(deserialize_with = "plain::<Vec<Listen>, _>")]
     pub listen: Vec<SocketAddr>,
+}
+
+impl Default for Tcp {
+    fn default() -> Self {
+        Self { listen: vec![any_address(2049)] }
+    }
 }
 
 /// Whether to serve RDMA.
@@ -103,20 +120,40 @@ pub enum RdmaMode {
 }
 
 /// `[rdma]`
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a section; write the header [rdma]")]
 pub struct Rdma {
     /// Whether.
+    #[serde(rename = "enabled")]
     pub mode: RdmaMode,
     /// Where to listen.
+    #[serde(deserialize_with = "plain::<Vec<Listen>, _>")]
     pub listen: Vec<SocketAddr>,
     /// Devices to use, by name; empty means all.
+    #[serde(deserialize_with = "plain::<Vec<DeviceName>, _>")]
     pub devices: Vec<String>,
     /// Longest message without chunks, in bytes.
+    #[serde(deserialize_with = "plain::<InlineBytes, _>")]
     pub inline_bytes: usize,
     /// Calls that a client may have under way on a connection.
+    #[serde(deserialize_with = "plain::<Number<u32, 1, 1024>, _>")]
     pub credits: u32,
     /// Most RDMA connections.
+    #[serde(deserialize_with = "plain::<Number<usize, 1, 65_536>, _>")]
     pub connections_max: usize,
+}
+
+impl Default for Rdma {
+    fn default() -> Self {
+        Self {
+            mode: RdmaMode::Auto,
+            listen: vec![any_address(20_049)],
+            devices: Vec::new(),
+            inline_bytes: 4096,
+            credits: 64,
+            connections_max: 256,
+        }
+    }
 }
 
 /// `[portmap]`
@@ -134,26 +171,52 @@ pub enum Portmap {
 }
 
 /// `[limits]`
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a section; write the header [limits]")]
 pub struct Limits {
     /// Most TCP connections.
+    #[serde(deserialize_with = "plain::<Number<usize, 1, 1_000_000>, _>")]
     pub connections_max: usize,
     /// Most connections from one address.
+    #[serde(deserialize_with = "plain::<Number<usize, 1, 1_000_000>, _>")]
     pub connections_per_address_max: usize,
     /// Most calls under way on a TCP connection.
+    #[serde(deserialize_with = "plain::<Number<usize, 1, 4096>, _>")]
     pub calls_per_connection_max: usize,
     /// Most payload bytes under way on a connection: incoming over RDMA, outgoing over TCP.
+    #[serde(deserialize_with = "plain::<Size<usize, { 2 * MIB }, { 64 * GIB }>, _>")]
     pub payload_per_connection_max: usize,
     /// Longest RPC record on TCP without the data of a WRITE, in bytes.
+    #[serde(deserialize_with = "plain::<Size<usize, { 64 * KIB }, MIB>, _>")]
     pub record_bytes_max: usize,
     /// A connection without a call for so long is closed; zero: never.
+    #[serde(deserialize_with = "plain::<Time<0, { 24 * HOUR }>, _>")]
     pub idle_timeout: Duration,
     /// A record must arrive whole within this time.
+    #[serde(deserialize_with = "plain::<Time<1000, HOUR>, _>")]
     pub partial_record_timeout: Duration,
     /// Answers remembered for repeated calls.
+    #[serde(deserialize_with = "plain::<Number<usize, 64, 10_000_000>, _>")]
     pub reply_cache_entries: usize,
     /// Memory for them, in bytes.
+    #[serde(deserialize_with = "plain::<Size<u64, MIB, { 64 * GIB }>, _>")]
     pub reply_cache_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            connections_per_address_max: 128,
+            calls_per_connection_max: 128,
+            payload_per_connection_max: 16 << 20,
+            record_bytes_max: 256 << 10,
+            idle_timeout: Duration::from_millis(HOUR),
+            partial_record_timeout: Duration::from_millis(MINUTE),
+            reply_cache_entries: 16_384,
+            reply_cache_bytes: 64 * MIB,
+        }
+    }
 }
 
 /// One `[[export]]`.
@@ -215,10 +278,18 @@ pub enum LogFormat {
 }
 
 /// `[log]`
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a section; write the header [log]")]
 pub struct Log {
     /// `info`, or a filter like `info,gateway=debug`.
+    #[serde(deserialize_with = "plain::<LogFilter, _>")]
     pub level: String,
     /// How lines look.
     pub format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::Text }
+    }
 }

@@ -1,274 +1,214 @@
-//! The sections that there is one of: their keys, bounds and defaults.
+//! The sections that depend on the machine or on more than one of their keys: as they are written, and what
+//! they come to.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::{
-    de::of,
+    export::Exports,
     machine::Machine,
-    problem::Problems,
-    schema::{
-        IoUring, Limits, Log, LogFormat, Pinning, Portmap, Rdma, RdmaMode, Server, StateDir, Tcp,
-    },
-    section::{Section, shown},
-    tree::{Node, Value},
-    value::{AbsolutePath, Listen, Wrong, auto, duration, list, number, size},
+    problem::{Problems, shown},
+    read::Part,
+    schema::{IoUring, Limits, Log, Pinning, Portmap, Rdma, RdmaMode, Server, StateDir, Tcp},
+    value::{AbsolutePath, Held, Listen, Number, Size, Time, any_address},
 };
 
 /// Most lanes.
-pub const LANES_MAX: usize = 256;
+const LANES_MAX: u64 = 256;
 const LANES_DEFAULT_MAX: usize = 8;
-const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
 /// Payload memory of a lane when nothing is configured.
 const LANE_PAYLOAD_BYTES: u64 = 128 * MIB;
 /// With less a lane could not hold a handful of large transfers.
 const LANE_PAYLOAD_BYTES_MIN: u64 = 16 * MIB;
 
-/// `[server]`
-pub fn server(problems: &mut Problems, mut section: Section<'_>, machine: &Machine) -> Server {
-    let cpus = machine.cpus.len().max(1);
-    let lanes = section.get(problems, "lanes", auto(number(1..=LANES_MAX))).flatten();
-    let lanes = lanes.unwrap_or(cpus.min(LANES_DEFAULT_MAX));
-    let pinning = section.get(problems, "cpus", |node| pinning(node, lanes, machine));
-    let spin_max = Duration::from_millis(100);
-    let spin = section.get(problems, "spin", duration(Duration::ZERO..=spin_max));
-    let payload_range = LANE_PAYLOAD_BYTES_MIN..=TIB;
-    let payload_memory = section.get(problems, "payload_memory", auto(size(payload_range)));
-    let memory_max = section.get(problems, "memory_max", auto(size(64 * MIB..=16 * TIB)));
-    let state_dir = section.get(problems, "state_dir", of::<AbsolutePath>);
-    let threads = section.get(problems, "blocking_threads", auto(number(1..=1024_usize)));
-    let open_files = section.get(problems, "open_files_max", number(64..=4_000_000_usize));
-    let io_uring = section.get(problems, "io_uring", of::<IoUring>);
-    let drain_max = Duration::from_secs(3600);
-    let drain = section.get(problems, "drain_timeout", duration(Duration::ZERO..=drain_max));
-    section.finish(problems);
-    let payload_auto = (lanes as u64 * LANE_PAYLOAD_BYTES)
-        .min(machine.memory_bytes / 4)
-        .max(lanes as u64 * LANE_PAYLOAD_BYTES_MIN);
-    Server {
-        lanes,
-        pinning: pinning.unwrap_or_else(|| default_pinning(lanes, machine)),
-        spin: spin.unwrap_or(Duration::from_micros(50)),
-        payload_memory: payload_memory.flatten().unwrap_or(payload_auto),
-        memory_max: memory_max.flatten().unwrap_or(machine.memory_bytes / 2),
-        state_dir: state_dir_of(state_dir.map(|path| path.0), machine),
-        blocking_threads: threads.flatten().unwrap_or((2 * cpus).clamp(4, 64)),
-        open_files_max: open_files.unwrap_or(65_536),
-        io_uring: io_uring.unwrap_or(IoUring::Auto),
-        drain_timeout: drain.unwrap_or(Duration::from_secs(10)),
+/// A whole file as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Written {
+    /// `[server]`
+    pub server: ServerKeys,
+    /// `[tcp]`
+    pub tcp: Tcp,
+    /// `[rdma]`
+    pub rdma: Rdma,
+    /// `[portmap]`
+    pub portmap: PortmapKeys,
+    /// `[limits]`
+    pub limits: Limits,
+    /// `[log]`
+    pub log: Log,
+    /// `[[export]]`
+    pub export: Exports,
+}
+
+/// `[server]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a section; write the header [server]")]
+pub struct ServerKeys {
+    lanes: Option<Number<usize, 1, LANES_MAX>>,
+    cpus: Cpus,
+    spin: Time<0, 100>,
+    payload_memory: Option<Size<u64, LANE_PAYLOAD_BYTES_MIN, TIB>>,
+    memory_max: Option<Size<u64, { 64 * MIB }, { 16 * TIB }>>,
+    state_dir: AbsolutePath,
+    blocking_threads: Option<Number<usize, 1, 1024>>,
+    open_files_max: Number<usize, 64, 4_000_000>,
+    io_uring: IoUring,
+    drain_timeout: Time<0, 3_600_000>,
+}
+
+impl Default for ServerKeys {
+    fn default() -> Self {
+        Self {
+            lanes: None,
+            cpus: Cpus::Word(CpusWord::Auto),
+            spin: Time(Duration::from_micros(50)),
+            payload_memory: None,
+            memory_max: None,
+            state_dir: AbsolutePath::default(),
+            blocking_threads: None,
+            open_files_max: Number(65_536),
+            io_uring: IoUring::Auto,
+            drain_timeout: Time(Duration::from_secs(10)),
+        }
     }
 }
 
-fn default_pinning(lanes: usize, machine: &Machine) -> Pinning {
-    match machine.cpus.get(..lanes) {
-        Some(cpus) => Pinning::Cpus(cpus.to_vec()),
-        None => Pinning::None,
-    }
+/// On which processors the lanes run, as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "this says no processors; give a list like [2, 3], \"auto\" or \"none\""
+)]
+enum Cpus {
+    Word(CpusWord),
+    Listed(Vec<u16>),
 }
 
-/// What can be said in place of processors.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Anywhere {
+enum CpusWord {
     Auto,
     None,
 }
 
-fn pinning(node: &Node, lanes: usize, machine: &Machine) -> Result<Pinning, Wrong> {
-    if matches!(node.value, Value::Text(_)) {
-        let default = default_pinning(lanes, machine);
-        return Ok(match of(node)? {
-            Anywhere::Auto => default,
-            Anywhere::None => Pinning::None,
-        });
-    }
-    let cpus = list(|item| {
-        let cpu = number(0..=65_535_usize)(item)?;
-        if machine.cpus.contains(&cpu) {
-            return Ok(cpu);
+/// `[server]`: what is left to the gateway, decided.
+pub fn server(
+    problems: &mut Problems,
+    part: &Part<'_>,
+    keys: ServerKeys,
+    machine: &Machine,
+) -> Server {
+    let cpus = machine.cpus.len().max(1);
+    let lanes = keys.lanes.map(Held::held).unwrap_or(cpus.min(LANES_DEFAULT_MAX));
+    let default_pinning = match machine.cpus.get(..lanes) {
+        Some(cpus) => Pinning::Cpus(cpus.to_vec()),
+        None => Pinning::None,
+    };
+    let pinning = match keys.cpus {
+        Cpus::Word(CpusWord::Auto) => default_pinning,
+        Cpus::Word(CpusWord::None) => Pinning::None,
+        Cpus::Listed(cpus) => {
+            let cpus: Vec<usize> = cpus.into_iter().map(usize::from).collect();
+            allowed(problems, part, &cpus, lanes, machine);
+            Pinning::Cpus(cpus)
         }
-        let allowed = machine.cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    };
+    let payload_auto = (lanes as u64 * LANE_PAYLOAD_BYTES)
+        .min(machine.memory_bytes / 4)
+        .max(lanes as u64 * LANE_PAYLOAD_BYTES_MIN);
+    let state_dir = match &machine.state_dir {
+        _ if part.has("state_dir") => StateDir::Configured(keys.state_dir.held()),
+        Some(path) => StateDir::Default(path.clone()),
+        None => StateDir::None,
+    };
+    Server {
+        lanes,
+        pinning,
+        spin: keys.spin.held(),
+        payload_memory: keys.payload_memory.map(Held::held).unwrap_or(payload_auto),
+        memory_max: keys.memory_max.map(Held::held).unwrap_or(machine.memory_bytes / 2),
+        state_dir,
+        blocking_threads: keys.blocking_threads.map(Held::held).unwrap_or((2 * cpus).clamp(4, 64)),
+        open_files_max: keys.open_files_max.held(),
+        io_uring: keys.io_uring,
+        drain_timeout: keys.drain_timeout.held(),
+    }
+}
+
+fn allowed(
+    problems: &mut Problems,
+    part: &Part<'_>,
+    cpus: &[usize],
+    lanes: usize,
+    machine: &Machine,
+) {
+    let mut good = !part.refused("cpus") && !part.refused("lanes");
+    for (cpu, place) in cpus.iter().zip(part.item_places("cpus")) {
+        if machine.cpus.contains(cpu) {
+            continue;
+        }
+        let there: Vec<String> = machine.cpus.iter().map(ToString::to_string).collect();
         let problem = format!("the gateway may not run on processor {cpu}");
-        Err(Wrong::new(problem, format!("there are {allowed}")))
-    })(node)?;
-    if cpus.len() != lanes {
+        problems.add(place, part.key("cpus"), problem, format!("there are {}", there.join(", ")));
+        good = false;
+    }
+    if good && cpus.len() != lanes {
         let problem = format!("there are {} processors for {lanes} lanes", cpus.len());
-        return Err(Wrong::new(problem, format!("list {lanes}, or set server.lanes")));
-    }
-    Ok(Pinning::Cpus(cpus))
-}
-
-fn state_dir_of(configured: Option<PathBuf>, machine: &Machine) -> StateDir {
-    match (configured, &machine.state_dir) {
-        (Some(path), _) => StateDir::Configured(path),
-        (None, Some(path)) => StateDir::Default(path.clone()),
-        (None, None) => StateDir::None,
+        part.wrong(problems, "cpus", problem, format!("list {lanes}, or set server.lanes"));
     }
 }
 
-/// `[tcp]`
-pub fn tcp(problems: &mut Problems, mut section: Section<'_>) -> Tcp {
-    let listen = section.get(problems, "listen", addresses);
-    section.finish(problems);
-    Tcp { listen: listen.unwrap_or_else(|| vec![any_address(2049)]) }
-}
-
-/// `[rdma]`
-pub fn rdma(problems: &mut Problems, mut section: Section<'_>, machine: &Machine) -> Rdma {
-    let mode = section.get(problems, "enabled", |node| match node.value {
-        Value::Flag(true) => Ok(RdmaMode::Yes),
-        Value::Flag(false) => Ok(RdmaMode::No),
-        _ => of(node),
-    });
-    let mode = mode.unwrap_or(RdmaMode::Auto);
-    let listen = section.get(problems, "listen", addresses);
-    let devices = section.get(problems, "devices", list(|node| device(node, machine)));
-    let inline = section.get(problems, "inline_bytes", |node| {
-        let bytes = size(4096..=65_536)(node)?;
-        // The private data of a connection says it in units of 1 KiB (RFC 8797 section 4).
-        if bytes.is_multiple_of(KIB) {
-            return Ok(bytes);
+/// What `[rdma]` takes of this build and this machine. A device may be missing now and come later; but
+/// another name where there are devices is a mistake.
+pub fn rdma(problems: &mut Problems, part: &Part<'_>, rdma: &Rdma, machine: &Machine) {
+    if rdma.mode == RdmaMode::Yes && !cfg!(feature = "rdma") {
+        let problem = "this build has no RDMA (cargo feature `rdma`)";
+        part.wrong(problems, "enabled", problem, "use a build with it, or set enabled = \"no\"");
+    }
+    for (name, place) in rdma.devices.iter().zip(part.item_places("devices")) {
+        if !machine.rdma_devices.is_empty() && !machine.rdma_devices.contains(name) {
+            let problem = format!("there is no RDMA device `{}`", shown(name));
+            let fix = format!("there are {}", machine.rdma_devices.join(", "));
+            problems.add(place, part.key("devices"), problem, fix);
         }
-        Err(Wrong::new(format!("{bytes} is no multiple of 1 KiB"), "give a size like \"8KiB\""))
-    });
-    let credits = section.get(problems, "credits", number(1..=1024_u32));
-    let connections = section.get(problems, "connections_max", number(1..=65_536_usize));
-    if mode == RdmaMode::Yes && !cfg!(feature = "rdma") {
-        problems.add(
-            &section.place_of("enabled"),
-            section.key("enabled"),
-            "this build has no RDMA (cargo feature `rdma`)",
-            "use a build with it, or set enabled = \"no\"",
-        );
-    }
-    section.finish(problems);
-    Rdma {
-        mode,
-        listen: listen.unwrap_or_else(|| vec![any_address(20_049)]),
-        devices: devices.unwrap_or_default(),
-        inline_bytes: usize_or(inline, 4096),
-        credits: credits.unwrap_or(64),
-        connections_max: connections.unwrap_or(256),
     }
 }
 
-/// A device may be missing now and come later; but a name that is nearly one that is there is a mistake.
-fn device(node: &Node, machine: &Machine) -> Result<String, Wrong> {
-    let name: String = of(node)?;
-    if name.is_empty() || name.contains('/') {
-        let problem = format!("`{}` is not the name of an RDMA device", shown(&name));
-        return Err(Wrong::new(problem, "`aqueduct doctor` lists the devices"));
-    }
-    if machine.rdma_devices.is_empty() || machine.rdma_devices.contains(&name) {
-        return Ok(name);
-    }
-    let problem = format!("there is no RDMA device `{}`", shown(&name));
-    Err(Wrong::new(problem, format!("there are {}", machine.rdma_devices.join(", "))))
+/// `[portmap]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a section; write the header [portmap]")]
+pub struct PortmapKeys {
+    mode: PortmapMode,
+    listen: Listen,
 }
 
-/// `[portmap]`
-pub fn portmap(problems: &mut Problems, mut section: Section<'_>) -> Portmap {
-    #[derive(Clone, Copy, PartialEq, Deserialize)]
-    #[serde(rename_all = "lowercase")]
-    enum Mode {
-        Register,
-        Serve,
-        Off,
-    }
-    let mode = section.get(problems, "mode", of).unwrap_or(Mode::Register);
-    let listen = section.get(problems, "listen", of::<Listen>).map(|listen| listen.0);
-    if mode != Mode::Serve && section.has("listen") {
-        problems.add(
-            &section.place_of("listen"),
-            section.key("listen"),
-            "this address is used only by mode = \"serve\"",
-            "remove it, or set the mode",
-        );
-    }
-    section.finish(problems);
-    match mode {
-        Mode::Register => Portmap::Register,
-        Mode::Serve => Portmap::Serve { listen: listen.unwrap_or_else(|| any_address(111)) },
-        Mode::Off => Portmap::Off,
+impl Default for PortmapKeys {
+    fn default() -> Self {
+        Self { mode: PortmapMode::Register, listen: Listen(any_address(111)) }
     }
 }
 
-/// `[limits]`
-pub fn limits(problems: &mut Problems, mut section: Section<'_>) -> Limits {
-    let hour = Duration::from_secs(3600);
-    let connections = section.get(problems, "connections_max", number(1..=1_000_000_usize));
-    let per_address =
-        section.get(problems, "connections_per_address_max", number(1..=1_000_000_usize));
-    let calls = section.get(problems, "calls_per_connection_max", number(1..=4096_usize));
-    let payload = section.get(problems, "payload_per_connection_max", size(2 * MIB..=64 * GIB));
-    let record = section.get(problems, "record_bytes_max", size(64 * KIB..=MIB));
-    let idle = section.get(problems, "idle_timeout", duration(Duration::ZERO..=24 * hour));
-    let partial_range = Duration::from_secs(1)..=hour;
-    let partial = section.get(problems, "partial_record_timeout", duration(partial_range));
-    let entries = section.get(problems, "reply_cache_entries", number(64..=10_000_000_usize));
-    let cache = section.get(problems, "reply_cache_bytes", size(MIB..=64 * GIB));
-    section.finish(problems);
-    Limits {
-        connections_max: connections.unwrap_or(1024),
-        connections_per_address_max: per_address.unwrap_or(128),
-        calls_per_connection_max: calls.unwrap_or(128),
-        payload_per_connection_max: usize_or(payload, 16 * MIB),
-        record_bytes_max: usize_or(record, 256 * KIB),
-        idle_timeout: idle.unwrap_or(hour),
-        partial_record_timeout: partial.unwrap_or(Duration::from_secs(60)),
-        reply_cache_entries: entries.unwrap_or(16_384),
-        reply_cache_bytes: cache.unwrap_or(64 * MIB),
-    }
-}
-
-/// `[log]`
-pub fn log(problems: &mut Problems, mut section: Section<'_>) -> Log {
-    let level = section.get(problems, "level", |node| {
-        let written: String = of(node)?;
-        if written.contains(['=', ',']) {
-            return match written.parse::<tracing_subscriber::filter::Targets>() {
-                Ok(_) => Ok(written),
-                Err(error) => {
-                    Err(Wrong::new(format!("not a log filter ({error})"), "try \"info\""))
-                }
-            };
-        }
-        of::<Level>(node).map(|_| written)
-    });
-    let format = section.get(problems, "format", of::<LogFormat>);
-    section.finish(problems);
-    Log {
-        level: level.unwrap_or_else(|| "info".to_owned()),
-        format: format.unwrap_or(LogFormat::Text),
-    }
-}
-
-/// Levels of the log.
-#[derive(Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Level {
+enum PortmapMode {
+    Register,
+    Serve,
     Off,
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
 }
 
-fn addresses(node: &Node) -> Result<Vec<SocketAddr>, Wrong> {
-    let listen: Vec<Listen> = of(node)?;
-    Ok(listen.into_iter().map(|listen| listen.0).collect())
-}
-
-fn usize_or(value: Option<u64>, default: u64) -> usize {
-    usize::try_from(value.unwrap_or(default)).unwrap_or(usize::MAX)
-}
-
-/// All addresses of both families.
-fn any_address(port: u16) -> SocketAddr {
-    SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, port))
+/// `[portmap]`: one of three.
+pub fn portmap(problems: &mut Problems, part: &Part<'_>, keys: PortmapKeys) -> Portmap {
+    if part.has("listen") && keys.mode != PortmapMode::Serve && !part.refused("mode") {
+        let problem = "this address is used only by mode = \"serve\"";
+        part.wrong(problems, "listen", problem, "remove it, or set the mode");
+    }
+    match keys.mode {
+        PortmapMode::Register => Portmap::Register,
+        PortmapMode::Serve => Portmap::Serve { listen: keys.listen.held() },
+        PortmapMode::Off => Portmap::Off,
+    }
 }

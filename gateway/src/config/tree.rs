@@ -1,6 +1,6 @@
 //! Keys and values with the place where each was written, whether in a file or on the command line.
 
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use toml::de::{DeTable, DeValue};
 
@@ -26,20 +26,6 @@ pub enum Value {
     Other(&'static str),
 }
 
-impl Value {
-    /// What it is, for people.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Text(_) => "a string",
-            Self::Integer(_) => "a number",
-            Self::Flag(_) => "true or false",
-            Self::List(_) => "a list",
-            Self::Table(_) => "a table",
-            Self::Other(kind) => kind,
-        }
-    }
-}
-
 /// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -47,6 +33,34 @@ pub struct Node {
     pub place: Place,
     /// The value.
     pub value: Value,
+    /// It was wrong and has been said to be: skipped from then on.
+    pub refused: Cell<bool>,
+}
+
+impl Node {
+    /// A value that was written there.
+    pub fn new(place: Place, value: Value) -> Self {
+        Self { place, value, refused: Cell::new(false) }
+    }
+
+    /// Whether it or anything in it was refused.
+    pub fn has_refused(&self) -> bool {
+        self.refused.get()
+            || match &self.value {
+                Value::List(items) => items.iter().any(Self::has_refused),
+                Value::Table(table) => table.entries.iter().any(|entry| entry.node.has_refused()),
+                _ => false,
+            }
+    }
+
+    /// Its items, but for those that were refused.
+    pub fn items(&self) -> impl Iterator<Item = &Self> {
+        let items = match &self.value {
+            Value::List(items) => items.as_slice(),
+            _ => &[],
+        };
+        items.iter().filter(|item| !item.refused.get())
+    }
 }
 
 /// A key with its value.
@@ -76,7 +90,7 @@ impl Table {
     /// Set a key, in place of what it had.
     pub fn set(&mut self, key: &str, place: Place, value: Value) {
         self.entries.retain(|entry| entry.key != key);
-        let node = Node { place: place.clone(), value };
+        let node = Node::new(place.clone(), value);
         self.entries.push(Entry { key: key.to_owned(), place, node });
     }
 
@@ -99,7 +113,7 @@ impl Table {
         }
         let node = self.entries.iter_mut().find(|entry| entry.key == key);
         if let Some(Value::List(list)) = node.map(|entry| &mut entry.node.value) {
-            list.push(Node { place, value });
+            list.push(Node::new(place, value));
         }
     }
 }
@@ -157,18 +171,15 @@ fn table_of(lines: &Lines, table: &DeTable<'_>) -> Table {
     let mut ordered: Vec<_> = table.iter().collect();
     ordered.sort_by_key(|(key, _)| key.span().start);
     for (key, value) in ordered {
-        let node = Node {
-            place: lines.place(value.span().start),
-            value: value_of(lines, value.get_ref()),
-        };
+        let node = node_of(lines, value);
         let key_place = lines.place(key.span().start);
         entries.push(Entry { key: key.get_ref().to_string(), place: key_place, node });
     }
     Table { entries }
 }
 
-fn value_of(lines: &Lines, value: &DeValue<'_>) -> Value {
-    match value {
+fn node_of(lines: &Lines, written: &toml::Spanned<DeValue<'_>>) -> Node {
+    let value = match written.get_ref() {
         DeValue::String(text) => Value::Text(text.to_string()),
         DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix())
             .map_or(Value::Other("a number that is too large"), Value::Integer),
@@ -176,14 +187,11 @@ fn value_of(lines: &Lines, value: &DeValue<'_>) -> Value {
         DeValue::Boolean(flag) => Value::Flag(*flag),
         DeValue::Datetime(_) => Value::Other("a date"),
         DeValue::Array(array) => {
-            let node = |item: &toml::Spanned<DeValue<'_>>| Node {
-                place: lines.place(item.span().start),
-                value: value_of(lines, item.get_ref()),
-            };
-            Value::List(array.iter().map(node).collect())
+            Value::List(array.iter().map(|item| node_of(lines, item)).collect())
         }
         DeValue::Table(table) => Value::Table(table_of(lines, table)),
-    }
+    };
+    Node::new(lines.place(written.span().start), value)
 }
 
 #[cfg(test)]
@@ -200,8 +208,8 @@ mod tests {
         assert_eq!(table.get("a").unwrap().place, line(1));
         let Value::Table(b) = &table.get("b").unwrap().value else { panic!() };
         let Value::List(c) = &b.get("c").unwrap().value else { panic!() };
-        assert_eq!(c[0], Node { place: line(5), value: Value::Text("x".to_owned()) });
-        assert_eq!(c[1].value.kind(), "a number with a fraction");
+        assert_eq!(c[0], Node::new(line(5), Value::Text("x".to_owned())));
+        assert_eq!(c[1].value, Value::Other("a number with a fraction"));
     }
 
     #[test]
@@ -212,7 +220,7 @@ mod tests {
         assert_eq!(value("a"), Value::Integer(16));
         assert_eq!(value("b"), Value::Integer(15));
         assert_eq!(value("c"), Value::Integer(1000));
-        assert_eq!(value("d").kind(), "a number that is too large");
+        assert_eq!(value("d"), Value::Other("a number that is too large"));
     }
 
     #[test]
