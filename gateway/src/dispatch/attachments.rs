@@ -2,6 +2,9 @@
 //!
 //! A reload may take an export away or give it another backend. What is under way there still finishes; only
 //! then the lane's half is dropped.
+//!
+//! A half that panics while it reports or submits may have lost what it had taken in hand, and nobody can tell
+//! what. It is dropped, all its calls under way are answered with a failure, and the next call gets a new one.
 
 use std::{
     collections::HashMap,
@@ -21,6 +24,25 @@ struct Attachment {
     lane: Box<dyn LaneBackend>,
     in_flight: usize,
     retired: bool,
+    /// It panicked: calls that it has may never come back.
+    broken: bool,
+}
+
+impl Attachment {
+    /// Let the lane's half do something; a panic in it breaks it.
+    fn guarded(&mut self, doing: &'static str, step: impl FnOnce(&mut dyn LaneBackend)) {
+        if self.broken {
+            return;
+        }
+        let lane = &mut self.lane;
+        if catch_unwind(AssertUnwindSafe(|| step(&mut **lane))).is_err() {
+            tracing::error!(
+                doing,
+                "a backend panicked; its calls under way fail, and it is attached anew"
+            );
+            self.broken = true;
+        }
+    }
 }
 
 /// The lane's halves of all backends.
@@ -43,8 +65,10 @@ impl Attachments {
             self.retire(export.id);
         }
         let backend = Arc::clone(&export.backend);
-        let lane = Arc::clone(&backend).attach(resources)?;
-        let attachment = Attachment { backend, lane, in_flight: 0, retired: false };
+        let attach = || Arc::clone(&backend).attach(resources);
+        let attached = catch_unwind(AssertUnwindSafe(attach));
+        let lane = attached.unwrap_or_else(|_| Err(io::Error::other("the backend panicked")))?;
+        let attachment = Attachment { backend, lane, in_flight: 0, retired: false, broken: false };
         let index = match self.slots.iter().position(Option::is_none) {
             Some(index) => index,
             None => {
@@ -76,7 +100,8 @@ impl Attachments {
     pub fn submit(&mut self, index: usize, request: Request) -> Option<Completion> {
         let token = request.token;
         let name = request.operation.name();
-        let Some(attachment) = self.slots.get_mut(index).and_then(Option::as_mut) else {
+        let attachment = self.slots.get_mut(index).and_then(Option::as_mut);
+        let Some(attachment) = attachment.filter(|attachment| !attachment.broken) else {
             return Some(Completion::failed(
                 token,
                 BackendError::new(ErrorKind::ServerFault, name),
@@ -116,26 +141,42 @@ impl Attachments {
     /// Append what has finished on any of the backends.
     pub fn completions(&mut self, out: &mut Vec<Completion>) {
         for attachment in self.slots.iter_mut().flatten() {
-            let lane = &mut attachment.lane;
-            if catch_unwind(AssertUnwindSafe(|| lane.completions(out))).is_err() {
-                tracing::error!("a backend panicked while it reported; the rest goes on");
-            }
+            attachment.guarded("reporting", |lane| lane.completions(out));
         }
     }
 
-    /// Let the backends hand batched work to the kernel.
-    pub fn flush(&mut self) {
-        for attachment in self.slots.iter_mut().flatten() {
-            let lane = &mut attachment.lane;
-            if catch_unwind(AssertUnwindSafe(|| lane.flush())).is_err() {
-                tracing::error!("a backend panicked while it submitted; the rest goes on");
-            }
+    /// Let go of a half that panicked. Returns which it was: every call that is still under way there must be
+    /// answered before anything else is attached.
+    pub fn take_broken(&mut self) -> Option<usize> {
+        let broken = |slot: &Option<Attachment>| slot.as_ref().is_some_and(|it| it.broken);
+        let index = self.slots.iter().position(broken)?;
+        let attachment = self.slots.get_mut(index).and_then(Option::take);
+        self.by_export.retain(|_, other| *other != index);
+        if catch_unwind(AssertUnwindSafe(|| drop(attachment))).is_err() {
+            tracing::error!("a backend panicked once more as it was dropped");
         }
+        Some(index)
+    }
+
+    /// Let the backends hand batched work to the kernel. True: one of them is broken, see
+    /// [`Self::take_broken`].
+    pub fn flush(&mut self) -> bool {
+        let mut broken = false;
+        for attachment in self.slots.iter_mut().flatten() {
+            attachment.guarded("submitting", |lane| lane.flush());
+            broken |= attachment.broken;
+        }
+        broken
     }
 
     /// File descriptors that the backends want to be woken by.
     pub fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
-        self.slots.iter().flatten().flat_map(|attachment| attachment.lane.wake_fds()).collect()
+        let of = |attachment: &Attachment| {
+            let fds = || attachment.lane.wake_fds();
+            // Without its descriptors it is looked at whenever the lane turns.
+            catch_unwind(AssertUnwindSafe(fds)).unwrap_or_default()
+        };
+        self.slots.iter().flatten().flat_map(of).collect()
     }
 
     fn serves(&self, index: usize, export: &Export) -> bool {

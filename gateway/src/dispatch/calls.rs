@@ -85,6 +85,15 @@ impl Calls {
         Some(call)
     }
 
+    /// Keys of the calls that one of the lane's backends has.
+    pub fn of_attachment(&self, attachment: usize) -> Vec<Token> {
+        let slots = self.slots.iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.call.as_ref().is_some_and(|it| it.attachment == attachment))
+            .map(|(index, slot)| u64::from(slot.generation) << 32 | index as u64)
+            .collect()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -356,6 +356,17 @@ impl LaneService {
         }
     }
 
+    /// Answer all calls that a backend may have lost when it panicked.
+    fn fail_broken(&mut self, out: &mut Vec<(Ticket, Rope)>) {
+        while let Some(index) = self.attachments.take_broken() {
+            self.shared.metrics.panics.add();
+            for token in self.calls.of_attachment(index) {
+                let error = BackendError::new(ErrorKind::ServerFault, "a backend panicked");
+                out.extend(self.advance(Completion::failed(token, error)));
+            }
+        }
+    }
+
     /// Log failures that an operator has to know of.
     fn note(&mut self, completion: &Completion) {
         let Err(error) = &completion.result else { return };
@@ -420,11 +431,15 @@ impl Service for LaneService {
             out.extend(self.advance(completion));
         }
         self.completions = completions;
+        self.fail_broken(out);
         self.inbox.take(out);
     }
 
     fn flush(&mut self) {
-        self.attachments.flush();
+        if self.attachments.flush() {
+            // The lane may be about to sleep, and there are calls to answer.
+            self.resources.waker.wake_by_ref();
+        }
     }
 
     fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {

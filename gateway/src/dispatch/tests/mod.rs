@@ -5,6 +5,7 @@ mod flows;
 mod golden;
 mod hostile;
 mod listings;
+mod panics;
 mod policy;
 mod replays;
 mod starvation;
