@@ -28,8 +28,8 @@ pub struct Peer {
 pub struct ReplyBudget {
     /// Most bytes of the reply as XDR, from the xid on, without what is placed directly.
     pub message_bytes_max: usize,
-    /// Most bytes of bulk data that the client has room for beside the message (Write chunks); `None` when
-    /// bulk data must go into the message.
+    /// Most bytes of bulk data that the client has room for beside the message (the first Write chunk, a
+    /// reply has one item of bulk data); `None` when bulk data must go into the message.
     pub direct_bytes_max: Option<usize>,
 }
 

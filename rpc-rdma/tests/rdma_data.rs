@@ -67,6 +67,24 @@ fn read_is_cut_short_to_the_write_chunk() {
 }
 
 #[test]
+fn bug_a_read_with_two_write_chunks_was_refused_when_both_together_had_room() {
+    let mut rig = Rig::default();
+    let mut client = rig.connect();
+    let (first, second) = (client.target(4096), client.target(4096));
+    let xid = client.xid();
+    let chunks = [&first, &second].map(|region| WriteChunk { segments: segments(region, 1500) });
+    let lists = ChunkLists { write: chunks.to_vec(), ..ChunkLists::default() };
+    let answer = client.call(&mut rig, lists, &call(xid, READ, |w| w.u32(8192)));
+    let results = answer.results();
+    assert_eq!(Reader::new(&results).u32("length"), Ok(4096), "as much as the chunk of its result");
+    let used: Vec<_> = answer.header.lists.write.iter().map(WriteChunk::capacity).collect();
+    assert_eq!(used, [4096, 0]);
+    assert_eq!(contents(&first, 4096), pattern(4096));
+    assert_eq!(contents(&second, 4096), [0; 4096]);
+    rig.assert_correct();
+}
+
+#[test]
 fn read_inline_and_in_the_reply_chunk() {
     let mut rig = Rig::default();
     let mut client = rig.connect();

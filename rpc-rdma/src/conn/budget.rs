@@ -7,12 +7,12 @@ use crate::{chunk::ChunkLists, service::ReplyBudget};
 const FIXED_BYTES: usize = 16;
 
 /// The budget of a call that offered these chunks. A chunk counts only as far as its segments fit into the
-/// send queue together with the Send.
+/// send queue together with the Send. Each result that may be placed directly has one Write chunk, in order,
+/// and none of the programs has more than one such result: so it is the first chunk that counts.
 pub(super) fn reply_budget(offered: &ChunkLists, terms: &Terms) -> ReplyBudget {
     let mut requests = terms.send_requests.saturating_sub(1);
-    let mut direct = 0_u64;
+    let direct = offered.write.first().map_or(0, |chunk| chunk.capacity_within(requests));
     for chunk in &offered.write {
-        direct += chunk.capacity_within(requests);
         let used = chunk.segments.iter().filter(|s| s.length > 0).count();
         requests = requests.saturating_sub(used);
     }
@@ -62,6 +62,13 @@ mod tests {
         assert_eq!(budget.message_bytes_max, 4096 - 68);
         // Only one RDMA Write fits beside the Send: a short read, not a failure.
         assert_eq!(reply_budget(&offered, &terms(2)).direct_bytes_max, Some(8192));
+        // One result, one chunk: the others stay unused.
+        let more =
+            ChunkLists { write: vec![chunk(&[100]), chunk(&[8192])], ..ChunkLists::default() };
+        assert_eq!(reply_budget(&more, &terms(64)).direct_bytes_max, Some(100));
+        let inline =
+            ChunkLists { write: vec![chunk(&[]), chunk(&[8192])], ..ChunkLists::default() };
+        assert_eq!(reply_budget(&inline, &terms(64)).direct_bytes_max, None);
         let empty = ChunkLists { write: vec![chunk(&[])], ..ChunkLists::default() };
         assert_eq!(reply_budget(&empty, &terms(64)).direct_bytes_max, None);
     }
