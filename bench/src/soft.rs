@@ -104,7 +104,7 @@ impl Server {
         let blocking = BlockingPool::start(1, 64)?;
         let layout = PoolLayout::within(LANE_POOL_BYTES);
         let mut carver = Carver::new(Arena::map(layout.bytes() * lanes + (4 << 20))?);
-        let limits = ConnectionLimits::new(4096, 4096);
+        let limits = ConnectionLimits::new(4096, 4096, 4096);
         let fabric = Fabric::new(FabricSettings::default());
         let (listener, target) = match transport {
             Transport::Soft => (None, Target::Soft(fabric.clone())),
@@ -122,11 +122,7 @@ impl Server {
                 cpu: None,
                 spin,
                 stream: StreamSettings::default(),
-                rdma: RdmaSettings {
-                    connections_max: 4096,
-                    connections_per_address_max: 4096,
-                    ..RdmaSettings::default()
-                },
+                rdma: RdmaSettings::default(),
                 limits: limits.clone(),
             };
             let (shared, blocking) = (shared.clone(), blocking.clone());

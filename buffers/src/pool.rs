@@ -170,9 +170,24 @@ impl Pool {
                 }
             }
         };
+        Some(self.lease(class, piece))
+    }
+
+    /// Like [`Self::take`], for whoever can do without: `None` unless more than `left` pieces of the class
+    /// remain for the others. Nobody is called back for it.
+    pub fn take_leaving(self: &Arc<Self>, bytes: usize, left: usize) -> Option<Lease> {
+        let class = CLASS_BYTES.iter().position(|&size| size >= bytes)?;
+        let piece = {
+            let list = &mut self.lock().lists[class];
+            if list.len() <= left { None } else { list.pop() }
+        }?;
+        Some(self.lease(class, piece))
+    }
+
+    fn lease(self: &Arc<Self>, class: usize, piece: Piece) -> Lease {
         let size = CLASS_BYTES[class];
         let start = self.arena.address(usize::from(piece.chunk), piece.offset, size);
-        Some(Lease::new(self.clone(), class as u8, piece, start, size))
+        Lease::new(self.clone(), class as u8, piece, start, size)
     }
 
     /// Call `hook` when a piece comes back after somebody was refused. Set once, at start.
@@ -242,6 +257,18 @@ mod tests {
         }
         held.clear();
         assert_eq!(calls.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn whoever_can_do_without_leaves_some() {
+        let pool = Pool::standalone(8 << 20);
+        let mut held = Vec::new();
+        while let Some(lease) = pool.take_leaving(1 << 20, 2) {
+            held.push(lease);
+        }
+        assert_eq!(pool.stats().free[3], 2);
+        assert_eq!(pool.stats().refused, 0);
+        assert!(pool.take(1 << 20).is_some());
     }
 
     #[test]

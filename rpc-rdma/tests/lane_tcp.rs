@@ -140,7 +140,7 @@ fn serve(stream: StreamSettings, limits: Arc<ConnectionLimits>) -> Server {
 }
 
 fn simple() -> Server {
-    serve(StreamSettings::default(), ConnectionLimits::new(100, 100))
+    serve(StreamSettings::default(), ConnectionLimits::new(100, 0, 100))
 }
 
 fn connect(server: &Server) -> TcpStream {
@@ -294,7 +294,7 @@ fn bug_one_peer_could_bind_the_memory_of_all_with_reads_under_way() {
 #[test]
 fn bug_a_peer_that_trickled_bytes_held_its_buffer_for_ever() {
     let settings = StreamSettings { stall_timeout: Duration::from_secs(1), ..Default::default() };
-    let server = serve(settings, ConnectionLimits::new(10, 10));
+    let server = serve(settings, ConnectionLimits::new(10, 0, 10));
     let mut stream = connect(&server);
     let whole = framed(&call(1, 1, |w| w.opaque(&pattern(100_000, 0))));
     stream.write_all(&whole[..50_000]).unwrap();
@@ -366,7 +366,7 @@ fn garbage_and_endless_records_end_their_connection_only() {
 #[test]
 fn a_peer_that_stops_mid_record_is_hung_up() {
     let settings = StreamSettings { stall_timeout: Duration::from_secs(1), ..Default::default() };
-    let server = serve(settings, ConnectionLimits::new(10, 10));
+    let server = serve(settings, ConnectionLimits::new(10, 0, 10));
     let mut stream = connect(&server);
     let whole = framed(&call(1, 1, |w| w.opaque(&pattern(100_000, 0))));
     stream.write_all(&whole[..50_000]).unwrap();
@@ -378,7 +378,7 @@ fn a_peer_that_stops_mid_record_is_hung_up() {
 
 #[test]
 fn connection_limits_hold() {
-    let server = serve(StreamSettings::default(), ConnectionLimits::new(10, 2));
+    let server = serve(StreamSettings::default(), ConnectionLimits::new(10, 0, 2));
     let mut first = connect(&server);
     let mut second = connect(&server);
     for stream in [&mut first, &mut second] {

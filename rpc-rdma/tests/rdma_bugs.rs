@@ -555,3 +555,62 @@ fn bug_4_a_kept_reply_goes_out_again_with_the_chunks_of_the_new_connection() {
     }
     rig.assert_clean();
 }
+
+/// Send a call with two Read chunks, each too large for the second largest buffers.
+fn send_two_chunks(client: &mut Client, len: usize) -> u32 {
+    let xid = client.xid();
+    let source = client.source(&pattern(len));
+    let mut message = call(xid, WRITE_TWO, |w| w.u32(len as u32));
+    let mut read = read_list(message.len(), vec![segment(&source, 0, len)]);
+    read.extend(read_list(message.len() + len + 4, vec![segment(&source, 0, len)]));
+    message.extend(words(&[len as u32]));
+    client.send(&inline(xid, ChunkLists { read, ..ChunkLists::default() }, &message));
+    xid
+}
+
+#[test]
+fn bug_calls_with_two_large_chunks_waited_for_each_other_for_ever() {
+    let settings = RdmaSettings { credits: 8, ..RdmaSettings::default() };
+    let mut rig = Rig::with_memory(FabricSettings::default(), settings, 4 << 20);
+    assert_eq!(rig.pool.stats().total[3], 2, "one for each of the two");
+    let mut clients = [rig.connect(), rig.connect()];
+    for _ in 0..3 {
+        let xids: Vec<_> =
+            clients.iter_mut().map(|client| send_two_chunks(client, 400_000)).collect();
+        for (client, xid) in clients.iter_mut().zip(xids) {
+            let answer = client.answer(&mut rig);
+            assert_eq!(answer.header.xid, xid);
+            let each = [400_000, sum(&pattern(400_000))];
+            assert_eq!(answer.body[24..], words(&each).repeat(2)[..]);
+        }
+    }
+    drop(clients);
+    rig.assert_clean();
+}
+
+#[test]
+fn bug_waiting_calls_held_the_buffers_that_replies_needed() {
+    let settings = RdmaSettings { credits: 32, ..RdmaSettings::default() };
+    let mut rig = Rig::with_memory(FabricSettings::default(), settings, 6 << 20);
+    let mut clients: Vec<_> = (0..3).map(|_| rig.connect()).collect();
+    // Others have all payload memory, as reads whose replies wait for a buffer for the message.
+    let pool = rig.pool.clone();
+    let payload: Vec<_> = std::iter::from_fn(|| pool.take(1 << 20)).collect();
+    for client in &mut clients {
+        (0..31).for_each(|_| send_write(client, 400_000));
+        hold(client);
+    }
+    rig.run();
+    assert_eq!(rig.held.len(), 3);
+    assert!(rig.pool.stats().free[0] > 0, "replies can still go out");
+    rig.release();
+    rig.run();
+    clients.iter_mut().for_each(Client::poll);
+    assert!(clients.iter().all(|client| client.received.len() == 1));
+    drop(payload);
+    rig.run();
+    clients.iter_mut().for_each(Client::poll);
+    assert!(clients.iter().all(|client| client.received.len() == 32));
+    drop(clients);
+    rig.assert_clean();
+}

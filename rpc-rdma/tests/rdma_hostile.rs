@@ -10,9 +10,10 @@ use rpc_rdma::{
     chunk::{ChunkLists, Segment, WriteChunk},
     client::Region,
     conn,
-    driver::rdma::RdmaSettings,
+    driver::{ConnectionLimits, rdma::RdmaSettings},
     header::PrivateData,
     rpc::reply,
+    service::Transport,
     soft::{ConnectOptions, FabricSettings},
 };
 
@@ -323,13 +324,10 @@ fn more_calls_than_credits_close() {
 
 #[test]
 fn a_flood_of_connections_is_turned_down() {
-    let settings = RdmaSettings {
-        credits: 4,
-        connections_max: 5,
-        connections_per_address_max: 2,
-        ..RdmaSettings::default()
-    };
-    let mut rig = Rig::new(FabricSettings::default(), settings);
+    let settings = RdmaSettings { credits: 4, ..RdmaSettings::default() };
+    let limits = ConnectionLimits::new(9, 5, 2);
+    let mut rig =
+        Rig::with_limits(FabricSettings::default(), settings.clone(), 64 << 20, limits.clone());
     let options = ConnectOptions::default();
     let mut clients = vec![rig.connect(), rig.connect()];
     let mut third = rig.knock("10.77.0.2:9", options, &linux().encode());
@@ -345,9 +343,37 @@ fn a_flood_of_connections_is_turned_down() {
     clients.pop();
     rig.run();
     clients.push(rig.connect_as("10.77.2.1:9", options, linux()));
+    assert_eq!(limits.total(), 5);
     clients.iter_mut().for_each(|client| client.ping(&mut rig));
     drop((clients, third, sixth));
     rig.assert_clean();
+    assert_eq!(limits.total(), 0);
+}
+
+#[test]
+fn bug_each_lane_counted_rdma_connections_for_itself() {
+    let settings = || RdmaSettings { credits: 4, ..RdmaSettings::default() };
+    let limits = ConnectionLimits::new(9, 3, 2);
+    let mut lanes = [(); 2].map(|()| {
+        Rig::with_limits(FabricSettings::default(), settings(), 64 << 20, limits.clone())
+    });
+    let options = ConnectOptions::default();
+    let tcp = limits.admit(Transport::Tcp, "10.77.0.2".parse().unwrap()).unwrap();
+    let first = lanes[0].connect_as("10.77.0.2:1", options, linux());
+    let refused = |lane: &mut Rig, peer: &str| {
+        let mut client = lane.knock(peer, options, &linux().encode());
+        lane.run();
+        !client.alive()
+    };
+    assert!(refused(&mut lanes[1], "10.77.0.2:2"), "two of this address, one of them over TCP");
+    let others = [0, 1]
+        .map(|lane: usize| lanes[lane].connect_as(&format!("10.77.1.{lane}:1"), options, linux()));
+    assert!(refused(&mut lanes[1], "10.77.2.1:1"), "three in total");
+    drop((first, tcp));
+    lanes[0].run();
+    assert!(!refused(&mut lanes[1], "10.77.0.2:2"));
+    drop(others);
+    lanes.iter_mut().for_each(Rig::assert_clean);
 }
 
 #[test]

@@ -90,8 +90,8 @@ impl Lanes {
         factory: &ServiceFactory,
     ) -> Result<Self, StartError> {
         let limits = &config.limits;
-        let total = limits.connections_max + config.rdma.connections_max;
-        let connections = ConnectionLimits::new(total, limits.connections_per_address_max);
+        let (tcp, rdma) = (limits.connections_max, config.rdma.connections_max);
+        let connections = ConnectionLimits::new(tcp, rdma, limits.connections_per_address_max);
         let mut handles = Vec::with_capacity(pools.len());
         for (lane, pool) in pools.iter().enumerate() {
             let cpu = match &config.server.pinning {
@@ -172,9 +172,6 @@ fn rdma_settings(config: &Config) -> RdmaSettings {
     let mut settings = RdmaSettings {
         inline_bytes: config.rdma.inline_bytes,
         credits: config.rdma.credits as usize,
-        // The settings are a lane's; new connections are dealt out among the lanes.
-        connections_max: config.rdma.connections_max.div_ceil(config.server.lanes.max(1)),
-        connections_per_address_max: limits.connections_per_address_max,
         ..RdmaSettings::default()
     };
     settings.connection.gather_bytes_max = limits.payload_per_connection_max;

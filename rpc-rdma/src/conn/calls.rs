@@ -220,7 +220,6 @@ impl Connection {
         match result {
             Ok(()) if running => match gather.fetched(sink) {
                 Progress::Read => self.queue.fetches.push_front(id),
-                Progress::Sink => self.ask_lease(id),
                 Progress::Complete => self.gathered(now, id),
             },
             Ok(()) => {

@@ -107,12 +107,10 @@ impl Draft {
             procedure: Procedure::Message,
             lists: ChunkLists { read: Vec::new(), write, reply: unused },
         };
-        let inline_bytes = header.encoded_bytes() + message_bytes;
+        let mut send_bytes = header.encoded_bytes() + message_bytes;
         let mut needs = Vec::with_capacity(2 + placed.len());
         let mut long = None;
-        if inline_bytes <= terms.send_bytes_max {
-            needs.push(inline_bytes);
-        } else {
+        if send_bytes > terms.send_bytes_max {
             let chunk = offer.lists.reply.as_ref().ok_or(Misfit::Message)?;
             let fits = chunk.capacity_within(writes_left) >= message_bytes as u64
                 && message_bytes <= CALL_BYTES_MAX
@@ -123,9 +121,12 @@ impl Draft {
             header.procedure = Procedure::NoMessage;
             header.lists.reply = Some(used(chunk, message_bytes));
             long = Some(chunk.clone());
-            needs.extend([header.encoded_bytes(), message_bytes]);
+            needs.push(message_bytes);
+            send_bytes = header.encoded_bytes();
         }
         needs.extend(placed.iter().filter(|p| !p.registered).map(|p| p.data.len()));
+        // The small one last: every reply needs one, so nobody may hold it while he waits for more.
+        needs.push(send_bytes);
         let mut encoded = Vec::with_capacity(header.encoded_bytes());
         header.encode(&mut encoded);
         Ok(Self {
@@ -160,9 +161,9 @@ impl Draft {
     }
 
     /// The work, when it has all its buffers; `None` before.
-    pub fn build(self) -> Option<Work> {
+    pub fn build(mut self) -> Option<Work> {
+        let mut send = self.leases.pop()?;
         let mut leases = self.leases.into_iter();
-        let mut send = leases.next()?;
         let mut writes = Vec::new();
         let mut copied_registered = 0;
         let header_bytes = self.header.len();

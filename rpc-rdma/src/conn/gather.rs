@@ -2,10 +2,13 @@
 //!
 //! The whole message is never rebuilt in one piece: what came inline (or in the Position-Zero Read chunk) is
 //! the head of a rope, and every other chunk is a piece at its place.
+//!
+//! All chunks of a call go into one buffer, which the largest class has room for. A call that held one buffer
+//! while it waited for the next could wait for ever, for others that do the same.
 
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use buffers::Lease;
+use buffers::{Lease, pool::ALIGN_BYTES};
 use bytes::{Bytes, BytesMut};
 
 use crate::{
@@ -20,21 +23,26 @@ pub(super) struct Gather {
     inline: Bytes,
     position_zero: bool,
     offsets: Vec<usize>,
-    chunks: Vec<ReadChunk>,
-    data: Vec<Bytes>,
+    chunks: Vec<Place>,
+    sink_bytes: usize,
     sink: Option<Lease>,
-    segments_read: usize,
-    sink_filled: usize,
+    reads: Vec<RdmaRead>,
+    reads_done: usize,
     reads_posted: usize,
+}
+
+/// Where a chunk goes in the buffer.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    start: usize,
+    len: usize,
 }
 
 /// What comes after a batch of RDMA Reads.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// More segments of the same chunk.
+    /// More segments.
     Read,
-    /// Another chunk: it needs a buffer.
-    Sink,
     /// All is here.
     Complete,
 }
@@ -52,15 +60,21 @@ impl Gather {
             _ => (false, inline.len(), chunks.as_slice()),
         };
         let offsets = body_offsets(rest, body_bytes)?;
+        // Each on a page of its own, as drives want payload, or closer where that is too much.
+        let places = place(&chunks, ALIGN_BYTES)
+            .filter(|places| end(places) <= bytes_max)
+            .or_else(|| place(&chunks, 1))
+            .unwrap_or_default();
+        let reads = chunks.iter().zip(&places).flat_map(|(chunk, place)| fill(chunk, place.start));
         Ok(Self {
             inline,
             position_zero,
             offsets,
-            chunks,
-            data: Vec::new(),
+            reads: reads.collect(),
+            sink_bytes: end(&places),
+            chunks: places,
             sink: None,
-            segments_read: 0,
-            sink_filled: 0,
+            reads_done: 0,
             reads_posted: 0,
         })
     }
@@ -70,21 +84,15 @@ impl Gather {
         self.chunks.iter().map(|chunk| chunk.len).sum()
     }
 
-    fn current(&self) -> Option<&ReadChunk> {
-        self.chunks.get(self.data.len())
-    }
-
-    /// Size of the buffer that the next chunk needs.
+    /// Size of the buffer that it needs.
     pub fn sink_bytes(&self) -> usize {
-        self.current().map_or(0, |chunk| chunk.len)
+        self.sink_bytes
     }
 
-    /// The buffer for the next chunk.
+    /// The buffer.
     pub fn give(&mut self, sink: Lease) {
-        debug_assert!(self.sink.is_none() && sink.capacity() >= self.sink_bytes());
+        debug_assert!(self.sink.is_none() && sink.capacity() >= self.sink_bytes);
         self.sink = Some(sink);
-        self.segments_read = 0;
-        self.sink_filled = 0;
     }
 
     /// RDMA Reads of the last batch, now done.
@@ -95,55 +103,69 @@ impl Gather {
     /// The next batch of at most `max` RDMA Reads, with the buffer that they fill.
     pub fn batch(&mut self, max: usize) -> Option<(Lease, Vec<RdmaRead>)> {
         let sink = self.sink.take()?;
-        let chunk = self.chunks.get(self.data.len())?;
-        let next = chunk.segments.iter().skip(self.segments_read).take(max);
-        let mut filled = self.sink_filled;
-        let reads: Vec<RdmaRead> = next
-            .map(|segment| {
-                let len = segment.length as usize;
-                let remote = RemoteMemory { rkey: segment.handle, address: segment.offset };
-                let read = RdmaRead { sink_offset: filled, len, remote };
-                filled += len;
-                read
-            })
-            .collect();
-        self.sink_filled = filled;
-        self.segments_read += reads.len();
+        let reads: Vec<_> = self.reads.iter().skip(self.reads_done).take(max).copied().collect();
         self.reads_posted = reads.len();
         Some((sink, reads))
     }
 
     /// The last batch is done.
     pub fn fetched(&mut self, sink: Lease) -> Progress {
-        let Some(chunk) = self.current() else { return Progress::Complete };
-        if self.segments_read < chunk.segments.len() {
-            self.sink = Some(sink);
-            return Progress::Read;
-        }
-        let len = chunk.len.min(sink.capacity());
-        self.data.push(sink.freeze(0, len));
-        if self.data.len() < self.chunks.len() { Progress::Sink } else { Progress::Complete }
+        self.sink = Some(sink);
+        self.reads_done += self.reads_posted;
+        if self.reads_done < self.reads.len() { Progress::Read } else { Progress::Complete }
     }
 
     /// The message, when all is here.
     pub fn assemble(self) -> Rope {
-        let mut data = self.data.into_iter();
-        let head = match data.next() {
-            Some(zero) if self.position_zero && self.inline.is_empty() => zero,
-            Some(zero) if self.position_zero => {
+        let whole = self.sink.map_or_else(Bytes::new, |sink| {
+            let len = self.sink_bytes.min(sink.capacity());
+            sink.freeze(0, len)
+        });
+        let cut = |place: &Place| {
+            let start = place.start.min(whole.len());
+            whole.slice(start..(start + place.len).min(whole.len()))
+        };
+        let mut data = self.chunks.iter().map(cut);
+        let zero = if self.position_zero { data.next() } else { None };
+        let head = match zero {
+            None => self.inline,
+            Some(zero) if self.inline.is_empty() => zero,
+            Some(zero) => {
                 let mut joined = BytesMut::with_capacity(zero.len() + self.inline.len());
                 joined.extend_from_slice(&zero);
                 joined.extend_from_slice(&self.inline);
                 joined.freeze()
             }
-            Some(first) => {
-                let all = std::iter::once(first).chain(data);
-                return Rope { head: self.inline, pieces: pieces(&self.offsets, all) };
-            }
-            None => self.inline,
         };
         Rope { head, pieces: pieces(&self.offsets, data) }
     }
+}
+
+/// Places one behind the other, each at a multiple of `align`.
+fn place(chunks: &[ReadChunk], align: usize) -> Option<Vec<Place>> {
+    let mut next = 0_usize;
+    let place = |chunk: &ReadChunk| {
+        let start = next.checked_next_multiple_of(align)?;
+        next = start.checked_add(chunk.len)?;
+        Some(Place { start, len: chunk.len })
+    };
+    chunks.iter().map(place).collect()
+}
+
+fn end(places: &[Place]) -> usize {
+    places.last().map_or(0, |last| last.start + last.len)
+}
+
+/// The RDMA Reads of a chunk that begins at `start`.
+fn fill(chunk: &ReadChunk, start: usize) -> impl Iterator<Item = RdmaRead> {
+    let mut filled = start;
+    chunk.segments.iter().map(move |segment| {
+        let len = segment.length as usize;
+        let remote = RemoteMemory { rkey: segment.handle, address: segment.offset };
+        let read = RdmaRead { sink_offset: filled, len, remote };
+        filled += len;
+        read
+    })
 }
 
 fn pieces(offsets: &[usize], data: impl Iterator<Item = Bytes>) -> Vec<Piece> {
@@ -175,10 +197,8 @@ mod tests {
                     sink[read.sink_offset + i] = (read.remote.address + i as u64) as u8;
                 }
             }
-            match gather.fetched(sink) {
-                Progress::Read => {}
-                Progress::Sink => gather.give(pool.take(gather.sink_bytes()).unwrap()),
-                Progress::Complete => return gather.assemble(),
+            if gather.fetched(sink) == Progress::Complete {
+                return gather.assemble();
             }
         }
     }
@@ -214,6 +234,29 @@ mod tests {
         let rope = run(INLINE, &[entry(8, 1, 0x50)], 4);
         assert_eq!(rope.len(), 4004);
         assert_eq!(rope.flatten()[8..12], [0x50, 0, 0, 0]);
+    }
+
+    #[test]
+    fn chunks_are_page_aligned_where_that_fits_the_largest_buffer() {
+        let pool = Pool::standalone(8 << 20);
+        for (lens, aligned) in
+            [([200, 1 << 20], true), ([600_000, 450_000], true), ([9000, 1_047_760], false)]
+        {
+            let max = crate::conn::CALL_BYTES_MAX;
+            let list = [entry(0, lens[0], 0), entry(100, lens[1], 0)];
+            let mut gather = Gather::new(Bytes::new(), &list, max).unwrap();
+            gather.give(pool.take(gather.sink_bytes()).unwrap());
+            let (sink, reads) = gather.batch(9).unwrap();
+            assert_eq!(reads.len(), 2);
+            assert!(reads[1].sink_offset >= lens[0] as usize);
+            assert_eq!(reads[1].sink_offset.is_multiple_of(ALIGN_BYTES), aligned);
+            assert_eq!(gather.fetched(sink), Progress::Complete);
+            let rope = gather.assemble();
+            assert_eq!(
+                (rope.head.len(), rope.pieces[0].data.len()),
+                (lens[0] as usize, lens[1] as usize)
+            );
+        }
     }
 
     #[test]

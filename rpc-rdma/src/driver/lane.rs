@@ -33,7 +33,10 @@ use super::{
     wait::WaitSet,
     wake::LaneWaker,
 };
-use crate::{service::Service, wire::Provider};
+use crate::{
+    service::{Service, Transport},
+    wire::Provider,
+};
 
 /// Messages to a lane that wait to be read.
 const INBOX_MAX: usize = 64;
@@ -201,7 +204,7 @@ impl Running {
             let _guard = runtime.enter();
             make_service(&context)?
         };
-        let rdma = RdmaSide::new(settings.rdma.clone(), pool.clone());
+        let rdma = RdmaSide::new(settings.rdma.clone(), settings.limits.clone(), pool.clone());
         let core = LaneCore::new(service, rdma, pool, waker);
         Ok(Self { settings, core, runtime })
     }
@@ -363,12 +366,15 @@ async fn accept_loop(core: Rc<LaneCore>, listener: TcpListener, settings: LaneSe
                 continue;
             }
         };
-        let Some(admission) = settings.limits.admit(address.ip()) else {
-            static RATE: LogRate = LogRate::per_second();
-            if let Some(left_out) = RATE.next() {
-                tracing::warn!(peer = %address, left_out, "refused a TCP connection: too many connections");
+        let admission = match settings.limits.admit(Transport::Tcp, address.ip()) {
+            Ok(admission) => admission,
+            Err(reason) => {
+                static RATE: LogRate = LogRate::per_second();
+                if let Some(left_out) = RATE.next() {
+                    tracing::warn!(peer = %address, left_out, "refused a TCP connection: {reason}");
+                }
+                continue;
             }
-            continue;
         };
         tracing::debug!(peer = %address, "TCP connection");
         tokio::task::spawn_local(stream::serve(core.clone(), stream, settings.stream, admission));

@@ -6,43 +6,81 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use crate::service::Transport;
+
 /// Counts connections of all lanes and transports against their limits.
 #[derive(Debug)]
 pub struct ConnectionLimits {
-    total_max: usize,
+    tcp_max: usize,
+    rdma_max: usize,
     per_address_max: usize,
     counts: Mutex<Counts>,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
-    total: usize,
+    tcp: usize,
+    rdma: usize,
     by_address: HashMap<IpAddr, usize>,
 }
 
+impl Counts {
+    fn of(&mut self, transport: Transport) -> &mut usize {
+        match transport {
+            Transport::Tcp => &mut self.tcp,
+            Transport::Rdma => &mut self.rdma,
+        }
+    }
+}
+
+/// Which limit is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TooMany {
+    /// Of the transport.
+    #[error("there are too many connections")]
+    Connections,
+    /// Of the address, by whatever transport.
+    #[error("there are too many connections of this address")]
+    OfAddress,
+}
+
 impl ConnectionLimits {
-    /// Allow so many in total and so many from one address.
-    pub fn new(total_max: usize, per_address_max: usize) -> Arc<Self> {
-        Arc::new(Self { total_max, per_address_max, counts: Mutex::default() })
+    /// Allow so many over each transport, and so many from one address over both.
+    pub fn new(tcp_max: usize, rdma_max: usize, per_address_max: usize) -> Arc<Self> {
+        Arc::new(Self { tcp_max, rdma_max, per_address_max, counts: Mutex::default() })
     }
 
-    /// Count one more connection, or `None` when a limit is reached. IPv4 addresses in IPv6 form count as
-    /// IPv4.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admission> {
+    /// Count one more connection. IPv4 addresses in IPv6 form count as IPv4.
+    ///
+    /// # Errors
+    /// When a limit is reached.
+    pub fn admit(
+        self: &Arc<Self>,
+        transport: Transport,
+        address: IpAddr,
+    ) -> Result<Admission, TooMany> {
         let address = address.to_canonical();
+        let max = match transport {
+            Transport::Tcp => self.tcp_max,
+            Transport::Rdma => self.rdma_max,
+        };
         let mut counts = self.lock();
-        let here = counts.by_address.get(&address).copied().unwrap_or(0);
-        if counts.total >= self.total_max || here >= self.per_address_max {
-            return None;
+        if *counts.of(transport) >= max {
+            return Err(TooMany::Connections);
         }
-        counts.total += 1;
+        let here = counts.by_address.get(&address).copied().unwrap_or(0);
+        if here >= self.per_address_max {
+            return Err(TooMany::OfAddress);
+        }
+        *counts.of(transport) += 1;
         counts.by_address.insert(address, here + 1);
-        Some(Admission { limits: self.clone(), address })
+        Ok(Admission { limits: self.clone(), transport, address })
     }
 
     /// Connections that there are now.
     pub fn total(&self) -> usize {
-        self.lock().total
+        let counts = self.lock();
+        counts.tcp + counts.rdma
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Counts> {
@@ -54,13 +92,14 @@ impl ConnectionLimits {
 #[derive(Debug)]
 pub struct Admission {
     limits: Arc<ConnectionLimits>,
+    transport: Transport,
     address: IpAddr,
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
         let mut counts = self.limits.lock();
-        counts.total -= 1;
+        *counts.of(self.transport) -= 1;
         if let Some(here) = counts.by_address.get_mut(&self.address) {
             *here -= 1;
             if *here == 0 {
@@ -75,17 +114,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_limits_hold_and_are_given_back() {
-        let limits = ConnectionLimits::new(3, 2);
+    fn all_limits_hold_and_are_given_back() {
+        let limits = ConnectionLimits::new(3, 1, 2);
+        let tcp = |address: IpAddr| limits.admit(Transport::Tcp, address);
+        let rdma = |address: IpAddr| limits.admit(Transport::Rdma, address);
         let a: IpAddr = "10.0.0.1".parse().unwrap();
         let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
         let b: IpAddr = "10.0.0.2".parse().unwrap();
-        let first = limits.admit(a).unwrap();
-        let _second = limits.admit(mapped).unwrap();
-        assert!(limits.admit(a).is_none(), "two from this address");
-        let _third = limits.admit(b).unwrap();
-        assert!(limits.admit(b).is_none(), "three in total");
+        let c: IpAddr = "10.0.0.3".parse().unwrap();
+        let first = tcp(a).unwrap();
+        let _second = rdma(mapped).unwrap();
+        assert_eq!(tcp(a).unwrap_err(), TooMany::OfAddress, "over both transports");
+        assert_eq!(rdma(b).unwrap_err(), TooMany::Connections);
+        let (_third, _fourth) = (tcp(b).unwrap(), tcp(b).unwrap());
+        assert_eq!(tcp(c).unwrap_err(), TooMany::Connections);
+        assert_eq!(limits.total(), 4);
         drop(first);
-        assert!(limits.admit(a).is_some());
+        assert!(tcp(a).is_ok());
     }
 }

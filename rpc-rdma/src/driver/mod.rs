@@ -18,5 +18,5 @@ pub mod wait;
 pub mod wake;
 
 pub use lane::{Lane, LaneContext, LaneHandle, LaneSettings};
-pub use limits::ConnectionLimits;
+pub use limits::{ConnectionLimits, TooMany};
 pub use log_rate::LogRate;

@@ -13,7 +13,10 @@ use bytes::Bytes;
 use rpc_rdma::{
     chunk::{ChunkLists, ReadSegment, Segment, WriteChunk},
     client::{Access, Endpoint, EndpointEvent, Region},
-    driver::rdma::{DeliveredCall, RdmaSettings, RdmaSide},
+    driver::{
+        ConnectionLimits,
+        rdma::{DeliveredCall, RdmaSettings, RdmaSide},
+    },
     header::{Header, PrivateData, Procedure, ReplyHeader, decode_reply},
     rpc::{self, AcceptError, reply},
     service::{ReplyBudget, Ticket},
@@ -37,6 +40,9 @@ pub const HOLD: u32 = 9;
 pub const READ_BLINDLY: u32 = 10;
 /// READ with payload that does not lie in the arena.
 pub const READ_UNREGISTERED: u32 = 11;
+
+/// Two `opaque<>` payloads → their lengths and sums.
+pub const WRITE_TWO: u32 = 12;
 
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
@@ -69,10 +75,19 @@ impl Rig {
     }
 
     pub fn with_memory(fabric: FabricSettings, settings: RdmaSettings, bytes: usize) -> Self {
+        Self::with_limits(fabric, settings, bytes, ConnectionLimits::new(0, 1024, 64))
+    }
+
+    pub fn with_limits(
+        fabric: FabricSettings,
+        settings: RdmaSettings,
+        bytes: usize,
+        limits: Arc<ConnectionLimits>,
+    ) -> Self {
         let fabric = Fabric::new(fabric);
         let pool = Pool::standalone(bytes);
         let idle = pool.stats();
-        let mut side = RdmaSide::new(settings, pool.clone());
+        let mut side = RdmaSide::new(settings, limits, pool.clone());
         side.add_provider(Box::new(fabric.provider(pool.arena().clone()).unwrap()));
         let now = Instant::now();
         Self { fabric, pool, side, now, held: Vec::new(), calls: Vec::new(), idle }
@@ -154,6 +169,14 @@ impl Rig {
                 out.u32(data.len() as u32);
                 out.u32(sum(&data));
                 out.u32(tail);
+            }
+            WRITE_TWO => {
+                for _ in 0..2 {
+                    let data = args.payload(1 << 20, "data").ok()?;
+                    out.u32(data.len() as u32);
+                    out.u32(sum(&data));
+                }
+                args.finish().ok()?;
             }
             LIST => out.opaque(&pattern(args.u32("count").ok()? as usize)),
             _ => return Some(reply::error(xid, AcceptError::ProcedureUnavailable)),

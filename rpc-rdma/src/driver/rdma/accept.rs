@@ -12,8 +12,12 @@ use super::{
 use crate::{
     conn::{CloseReason, Connection, Terms},
     credit::Depths,
-    driver::LogRate,
+    driver::{
+        LogRate,
+        limits::{Admission, TooMany},
+    },
     header::PrivateData,
+    service::Transport,
     wire::{ConnectRequest, QpDepths, QpId, WireError, WireLimits},
 };
 
@@ -22,16 +26,23 @@ use crate::{
 enum Refusal {
     #[error("the lane is being drained")]
     Draining,
-    #[error("there are too many connections")]
-    Connections,
-    #[error("there are too many connections of this address")]
-    Address,
+    #[error("this lane has too many connections")]
+    Lane,
+    #[error("{0}")]
+    TooMany(#[from] TooMany),
     #[error("the client allows no RDMA Reads")]
     NoReads,
     #[error("the device is too small")]
     Device,
     #[error("there is not enough buffer memory")]
     Memory,
+}
+
+/// What a connection was given as it was let in.
+struct Admitted {
+    depths: Depths,
+    receives: Vec<Lease>,
+    admission: Admission,
 }
 
 impl RdmaSide {
@@ -41,7 +52,7 @@ impl RdmaSide {
             return;
         };
         match self.admit(request, limits) {
-            Ok((depths, receives)) => self.accept(device, request, limits, depths, receives),
+            Ok(admitted) => self.accept(device, request, limits, admitted),
             Err(refusal) => {
                 static RATE: LogRate = LogRate::per_second();
                 if let Some(left_out) = RATE.next() {
@@ -60,23 +71,15 @@ impl RdmaSide {
     }
 
     /// Whether there is room for it; if so, with the buffers of its Receives.
-    fn admit(
-        &self,
-        request: &ConnectRequest,
-        limits: WireLimits,
-    ) -> Result<(Depths, Vec<Lease>), Refusal> {
+    fn admit(&self, request: &ConnectRequest, limits: WireLimits) -> Result<Admitted, Refusal> {
         let settings = &self.settings;
         if self.draining {
             return Err(Refusal::Draining);
         }
-        if self.links.len() >= settings.connections_max.min(LINKS_MAX) {
-            return Err(Refusal::Connections);
+        if self.links.len() >= LINKS_MAX {
+            return Err(Refusal::Lane);
         }
-        let ip = request.peer.ip();
-        let same = self.links.iter().filter(|link| link.peer.ip() == ip).count();
-        if same >= settings.connections_per_address_max {
-            return Err(Refusal::Address);
-        }
+        let admission = self.limits.admit(Transport::Rdma, request.peer.ip())?;
         if request.reads_outstanding_max == 0 || limits.reads_outstanding_max == 0 {
             return Err(Refusal::NoReads);
         }
@@ -84,7 +87,7 @@ impl RdmaSide {
             Depths::within(settings.credits, limits.receives_max, limits.send_requests_max)
                 .ok_or(Refusal::Device)?;
         let receives = self.receive_buffers(depths.receives).ok_or(Refusal::Memory)?;
-        Ok((depths, receives))
+        Ok(Admitted { depths, receives, admission })
     }
 
     /// Buffers for the Receives of a connection. Some of their class must stay free, or no reply could be
@@ -105,9 +108,9 @@ impl RdmaSide {
         device_index: usize,
         request: &ConnectRequest,
         limits: WireLimits,
-        depths: Depths,
-        receives: Vec<Lease>,
+        admitted: Admitted,
     ) {
+        let Admitted { depths, receives, admission } = admitted;
         let Some(Some(device)) = self.devices.get_mut(device_index) else { return };
         let wanted = QpDepths { send_requests: depths.send_requests, receives: depths.receives };
         let qp = match device.provider.prepare(request.id, wanted) {
@@ -147,15 +150,15 @@ impl RdmaSide {
                 && limits.send_with_invalidate
                 && !device.invalidate_refused,
         };
-        self.enter(device_index, qp, request, terms, outcome);
+        self.enter((device_index, qp), request, admission, terms, outcome);
     }
 
     /// Enter a connection. One that could not be accepted goes through the same ordered end as any other.
     fn enter(
         &mut self,
-        device: usize,
-        qp: QpId,
+        (device, qp): (usize, QpId),
         request: &ConnectRequest,
+        admission: Admission,
         terms: Terms,
         outcome: Result<(), WireError>,
     ) {
@@ -179,7 +182,8 @@ impl RdmaSide {
                 conn.close(self.now, CloseReason::Refused);
             }
         }
-        let link = Link { device, qp, peer: request.peer, conn, listed: false };
+        let link =
+            Link { device, qp, peer: request.peer, conn, _admission: admission, listed: false };
         // There is room: it was checked when the request came in.
         let Some(key) = self.links.insert(link) else { return };
         if let Some(Some(device)) = self.devices.get_mut(device) {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use crate::{
     conn::{CallId, Connection},
+    driver::limits::Admission,
     service::Ticket,
     wire::QpId,
 };
@@ -58,6 +59,8 @@ pub(super) struct Link {
     pub peer: SocketAddr,
     /// The state machine.
     pub conn: Connection,
+    /// Its place among the connections of all lanes.
+    pub _admission: Admission,
     /// Whether it stands in the list of those that have something to do.
     pub listed: bool,
 }

@@ -12,23 +12,13 @@ pub struct RdmaSettings {
     pub inline_bytes: usize,
     /// Calls that a client may have under way on one connection.
     pub credits: usize,
-    /// Most connections.
-    pub connections_max: usize,
-    /// Most connections of one client address.
-    pub connections_per_address_max: usize,
     /// Timers and limits of each connection.
     pub connection: conn::Settings,
 }
 
 impl Default for RdmaSettings {
     fn default() -> Self {
-        Self {
-            inline_bytes: 4096,
-            credits: 128,
-            connections_max: 1024,
-            connections_per_address_max: 64,
-            connection: conn::Settings::default(),
-        }
+        Self { inline_bytes: 4096, credits: 128, connection: conn::Settings::default() }
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use buffers::Pool;
+use buffers::{Pool, pool::CLASS_BYTES};
 
 use super::{
     lease_queue::LeaseQueue,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     conn::{Action, CallId, CloseReason, Connection},
-    driver::LogRate,
+    driver::{ConnectionLimits, LogRate},
     service::{Peer, ReplyBudget, Ticket, Transport},
     wire::{Provider, QpId, WireError, WireEvent, WireLimits, Work, WorkCompletion, WorkId},
     xdr::Rope,
@@ -34,6 +34,9 @@ const MESSAGES_PER_TURN: usize = 32;
 /// Least time between two log lines about connections that come or go: a client that connects in a tight loop
 /// must not fill the log.
 pub(super) const COMINGS_AND_GOINGS: Duration = Duration::from_millis(100);
+/// This part of the buffers for messages is for replies alone: calls wait for payload memory in theirs, and
+/// payload memory comes back when replies go out.
+const RESERVE_SHARE: usize = 16;
 /// How often timers are looked at.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -71,6 +74,7 @@ impl Device {
 #[derive(Debug)]
 pub struct RdmaSide {
     pub(super) settings: RdmaSettings,
+    pub(super) limits: Arc<ConnectionLimits>,
     pub(super) pool: Arc<Pool>,
     pub(super) devices: Vec<Option<Device>>,
     pub(super) links: Links,
@@ -83,14 +87,20 @@ pub struct RdmaSide {
     ready: Vec<DeliveredCall>,
     completions: Vec<WorkCompletion>,
     ticked_at: Instant,
+    /// Buffers for messages that arriving ones leave to replies.
+    reserve: usize,
 }
 
 impl RdmaSide {
-    /// A side without devices.
-    pub fn new(settings: RdmaSettings, pool: Arc<Pool>) -> Self {
+    /// A side without devices. `limits` are those of all lanes.
+    pub fn new(settings: RdmaSettings, limits: Arc<ConnectionLimits>, pool: Arc<Pool>) -> Self {
         let now = Instant::now();
+        let class = CLASS_BYTES.iter().position(|&size| size >= settings.inline());
+        let total = class.and_then(|class| pool.stats().total.get(class).copied());
         Self {
             settings,
+            limits,
+            reserve: total.unwrap_or(0) / RESERVE_SHARE,
             leases: LeaseQueue::new(pool.clone()),
             pool,
             devices: Vec::new(),
@@ -260,7 +270,7 @@ impl RdmaSide {
         let now = self.now;
         match completion {
             WorkCompletion::Received { qp, buffer, len } => {
-                let spare = self.pool.take(self.settings.inline());
+                let spare = self.pool.take_leaving(self.settings.inline(), self.reserve);
                 self.on_qp(index, qp, |conn, now| conn.received(now, buffer, len, spare));
             }
             WorkCompletion::ReceiveFailed { qp, buffer, fault } => {
