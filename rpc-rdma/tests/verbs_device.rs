@@ -443,6 +443,32 @@ fn without_a_device_the_reason_is_told() {
     assert!(fabric.status().trouble.is_some_and(|t| t.contains("/dev/infiniband/rdma_cm")));
 }
 
+/// What the library lists is what the kernel shows, and asking keeps nothing open.
+#[test]
+fn the_list_is_that_of_the_kernel() {
+    let _alone = alone();
+    let before = descriptors_of_devices();
+    let listed = rpc_rdma::verbs::list().unwrap();
+    if listed.is_empty() {
+        println!("skipped: no RDMA device here");
+    }
+    for device in listed {
+        let folder = std::path::Path::new("/sys/class/infiniband").join(&device.name);
+        let guid = std::fs::read_to_string(folder.join("node_guid")).unwrap();
+        let guid = u64::from_str_radix(&guid.trim().replace(':', ""), 16).unwrap();
+        assert_eq!(u64::from_be(device.guid), guid, "{device:?}");
+        assert!(device.index.is_some(), "{device:?}");
+    }
+    // Those of earlier tests may still be closing.
+    assert!(descriptors_of_devices() <= before, "the list keeps a device open");
+}
+
+fn descriptors_of_devices() -> usize {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let open = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    open.filter(|path| path.starts_with("/dev/infiniband")).count()
+}
+
 #[test]
 fn messages_go_both_ways() {
     let _alone = alone();

@@ -86,7 +86,8 @@ fn devices() -> String {
     let mut text = String::new();
     for name in names {
         let device = Path::new(RDMA_CLASS).join(&name);
-        let _ = writeln!(text, "RDMA         {name} {}", attribute(&device, "node_type"));
+        let kind = attribute(&device, "node_type");
+        let _ = writeln!(text, "RDMA         {name} {kind}{}", driver(&name));
         for port in sorted(&device.join("ports")) {
             let of = |file| attribute(&port, file);
             let number = port.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -98,6 +99,21 @@ fn devices() -> String {
         }
     }
     text
+}
+
+/// What keeps the gateway from using a device that the kernel has, if anything does.
+#[cfg(feature = "rdma")]
+fn driver(name: &str) -> String {
+    match rpc_rdma::verbs::list() {
+        Ok(usable) if usable.iter().any(|device| device.name == name) => String::new(),
+        Ok(_) => " (libibverbs has no driver for it: install ibverbs-providers)".to_owned(),
+        Err(error) => format!(" (libibverbs cannot list it: {error})"),
+    }
+}
+
+#[cfg(not(feature = "rdma"))]
+fn driver(_name: &str) -> &'static str {
+    " (this build has no RDMA)"
 }
 
 /// The port's GIDs that are set, with their types and network devices.

@@ -1,5 +1,9 @@
-//! A device that is open: context, protection domain, and the arena registered with it. Every lane shares it;
-//! when the last of them lets go, everything is released in the order that the device demands.
+//! The devices that there are, and one that is open: context, protection domain, and the arena registered with
+//! it. Every lane shares it; when the last of them lets go, everything is released in the order that the device
+//! demands.
+//!
+//! The list comes through the crate `ibverbs`. What is open is ours, through `ibverbs-sys`: that crate's context
+//! shows neither its descriptor nor its events, wants an active port, and panics when a device is lost.
 
 #![allow(unsafe_code)]
 
@@ -24,77 +28,36 @@ const CAP_MEMORY_MANAGEMENT: u32 = 1 << 21;
 pub struct DeviceName {
     /// Name, as `rdma link` shows it.
     pub name: String,
-    /// Name of its user interface (`uverbs0`).
-    pub uverbs: String,
     /// Index of the kernel; a device that went and came back has another one.
     pub index: Option<u32>,
-    /// In network order.
+    /// As the kernel gives it, in network order.
     pub guid: u64,
 }
 
-struct List {
-    raw: *mut *mut sys::ibv_device,
-    count: usize,
-}
-
-impl List {
-    fn get() -> io::Result<Self> {
-        let mut count = 0;
-        // SAFETY: `count` is a valid place for the number.
-        let raw = unsafe { sys::ibv_get_device_list(&raw mut count) };
-        if raw.is_null() {
-            let error = io::Error::last_os_error();
-            // The library says ENOSYS on a machine whose kernel has no RDMA: that is no device, not a fault.
-            if error.raw_os_error() == Some(libc::ENOSYS) {
-                return Ok(Self { raw, count: 0 });
-            }
-            return Err(error);
-        }
-        Ok(Self { raw, count: usize::try_from(count).unwrap_or(0) })
-    }
-
-    fn devices(&self) -> &[*mut sys::ibv_device] {
-        if self.raw.is_null() {
-            return &[];
-        }
-        // SAFETY: the library returned an array of `count` pointers, which lives until it is freed in `drop`.
-        unsafe { std::slice::from_raw_parts(self.raw, self.count) }
-    }
-}
-
-impl Drop for List {
-    fn drop(&mut self) {
-        if !self.raw.is_null() {
-            // SAFETY: the list came from `ibv_get_device_list` and is freed once.
-            unsafe { sys::ibv_free_device_list(self.raw) };
+impl DeviceName {
+    fn of(device: &ibverbs::Device<'_>) -> Self {
+        Self {
+            name: device
+                .name()
+                .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+            index: device.index().ok().and_then(|index| u32::try_from(index).ok()),
+            // An error is how a device without one is reported.
+            guid: device.guid().map_or(0, u64::from),
         }
     }
 }
 
-/// # Safety
-/// `device` must come from a list that is still there.
-unsafe fn describe(device: *mut sys::ibv_device) -> DeviceName {
-    // SAFETY: the caller vouches for `device`; both names are arrays of the structure, ended by a zero.
-    unsafe {
-        let text =
-            |chars: *const libc::c_char| CStr::from_ptr(chars).to_string_lossy().into_owned();
-        DeviceName {
-            name: text((*device).name.as_ptr()),
-            uverbs: text((*device).dev_name.as_ptr()),
-            index: u32::try_from(sys::ibv_get_device_index(device)).ok(),
-            guid: sys::ibv_get_device_guid(device),
-        }
-    }
-}
-
-/// The devices that the kernel has now. None is not an error.
+/// The devices that the kernel has now and the system's libibverbs has a driver for. None is not an error.
 ///
 /// # Errors
 /// When the system cannot tell.
 pub fn list() -> io::Result<Vec<DeviceName>> {
-    let list = List::get()?;
-    // SAFETY: the pointers come from `list`, which lives on.
-    Ok(list.devices().iter().map(|&device| unsafe { describe(device) }).collect())
+    match ibverbs::devices() {
+        Ok(list) => Ok(list.iter().map(|device| DeviceName::of(&device)).collect()),
+        // What the library says on a machine whose kernel has no RDMA: that is no device, not a fault.
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Attributes that matter.
@@ -220,6 +183,8 @@ pub(super) struct Device {
     context: Context,
     arena: Arc<Arena>,
     pub(super) id: DeviceName,
+    /// Name of its user interface (`uverbs0`).
+    pub(super) uverbs: String,
     pub(super) attributes: Attributes,
 }
 
@@ -235,23 +200,14 @@ fn last(operation: &'static str) -> DeviceError {
 impl Device {
     /// Open the device `id` and register the arena with it.
     pub(super) fn open(id: DeviceName, arena: Arc<Arena>) -> Result<Self, DeviceError> {
-        let list = List::get()
-            .map_err(|source| DeviceError::System { operation: "device list", source })?;
-        // SAFETY: the pointers come from `list`, which lives on.
-        let found = list.devices().iter().find(|&&device| unsafe { describe(device) } == id);
-        let &device = found.ok_or(DeviceError::Gone)?;
-        // SAFETY: `device` is in the list, which is freed only after this.
-        let raw = NonNull::new(unsafe { sys::ibv_open_device(device) });
-        let context = Context(raw.ok_or_else(|| last("open the device"))?);
-        // SAFETY: `device` as above.
-        let iwarp = unsafe { (*device).transport_type } == sys::IBV_TRANSPORT_IWARP;
+        let Opened { context, uverbs, iwarp } = open(&id)?;
         let attributes = query(&context, iwarp)?;
         set_non_blocking(context.async_fd())
             .map_err(|source| DeviceError::System { operation: "asynchronous events", source })?;
         // SAFETY: the context is open.
         let pd = NonNull::new(unsafe { sys::ibv_alloc_pd(context.0.as_ptr()) });
         let pd = ProtectionDomain(pd.ok_or_else(|| last("protection domain"))?);
-        let mut this = Self { regions: Vec::new(), pd, context, arena, id, attributes };
+        let mut this = Self { regions: Vec::new(), pd, context, arena, id, uverbs, attributes };
         let chunks: Vec<_> = this.arena.chunks().collect();
         for (start, bytes) in chunks {
             // SAFETY: the chunk belongs to the arena, which `this` keeps mapped longer than its regions.
@@ -360,6 +316,41 @@ impl Context {
         // SAFETY: the context is open.
         unsafe { self.0.as_ref().async_fd }
     }
+}
+
+struct Opened {
+    context: Context,
+    uverbs: String,
+    iwarp: bool,
+}
+
+/// Find the device in the library's list, and open it.
+fn open(id: &DeviceName) -> Result<Opened, DeviceError> {
+    let mut count = 0;
+    // SAFETY: `count` is a valid place for the number.
+    let list = unsafe { sys::ibv_get_device_list(&raw mut count) };
+    if list.is_null() {
+        return Err(last("list the devices"));
+    }
+    // SAFETY: the library returned an array of `count` pointers, which lives until it is freed below.
+    let devices = unsafe { std::slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0)) };
+    let is_it =
+        |device: &&*mut sys::ibv_device| DeviceName::of(&ibverbs::Device::from(*device)) == *id;
+    let opened = match devices.iter().find(is_it) {
+        None => Err(DeviceError::Gone),
+        // SAFETY: the device is of the list, which is there; its name is an array that a zero ends.
+        Some(&device) => unsafe {
+            let raw = NonNull::new(sys::ibv_open_device(device));
+            raw.ok_or_else(|| last("open the device")).map(|raw| Opened {
+                context: Context(raw),
+                uverbs: CStr::from_ptr((*device).dev_name.as_ptr()).to_string_lossy().into_owned(),
+                iwarp: (*device).transport_type == sys::IBV_TRANSPORT_IWARP,
+            })
+        },
+    };
+    // SAFETY: the list came from the library and is freed once; a device that was opened stays.
+    unsafe { sys::ibv_free_device_list(list) };
+    opened
 }
 
 fn query(context: &Context, iwarp: bool) -> Result<Attributes, DeviceError> {

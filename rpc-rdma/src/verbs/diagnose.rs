@@ -75,22 +75,9 @@ pub(super) fn connection_manager_unavailable(source: io::Error) -> FabricError {
 /// Why no device can be used although the connection manager is there.
 pub(super) fn no_device(wanted: &[String], present: &[String]) -> FabricError {
     let text = if present.is_empty() {
-        match names_in("/sys/class/infiniband") {
-            names if names.is_empty() => {
-                "the kernel has no RDMA device (`rdma link` lists them; for soft-RoCE: `rdma link add rxe0 \
-                 type rxe netdev eth0`)"
-                    .to_owned()
-            }
-            names if Path::new("/sys/class/infiniband_verbs/abi_version").exists() => format!(
-                "the kernel has {} but offers no user interface for it (it is being removed, or \
-                 /dev/infiniband/uverbs* is missing in a container)",
-                names.join(", ")
-            ),
-            names => format!(
-                "the kernel has {} but the module ib_uverbs is not loaded (`modprobe ib_uverbs`)",
-                names.join(", ")
-            ),
-        }
+        let names = names_in("/sys/class/infiniband");
+        let has_module = Path::new("/sys/class/infiniband_verbs/abi_version").exists();
+        none_present(&names, has_module, !user_interfaces().is_empty())
     } else {
         format!(
             "no device is both chosen ({}) and present ({})",
@@ -99,6 +86,24 @@ pub(super) fn no_device(wanted: &[String], present: &[String]) -> FabricError {
         )
     };
     FabricError::NoDevice(text)
+}
+
+fn none_present(names: &[String], has_module: bool, has_interface: bool) -> String {
+    let has = format!("the kernel has {}", names.join(", "));
+    if names.is_empty() {
+        "the kernel has no RDMA device (`rdma link` lists them; for soft-RoCE: `rdma link add rxe0 type rxe \
+         netdev eth0`)"
+            .to_owned()
+    } else if !has_module {
+        format!("{has} but the module ib_uverbs is not loaded (`modprobe ib_uverbs`)")
+    } else if !has_interface {
+        format!("{has} but offers no user interface for it (it is being removed)")
+    } else {
+        format!(
+            "{has} but libibverbs has no driver for it (install the package ibverbs-providers; in a \
+             container, pass /dev/infiniband in)"
+        )
+    }
 }
 
 /// What to do when an address cannot be listened on.
@@ -182,6 +187,20 @@ mod tests {
     fn names_what_was_chosen_and_what_is_there() {
         let text = no_device(&["mlx5_0".into()], &["rxe0".into()]).to_string();
         assert!(text.contains("mlx5_0") && text.contains("rxe0"), "{text}");
+    }
+
+    #[test]
+    fn says_what_is_missing_between_the_kernel_and_us() {
+        let names = ["mlx5_0".to_owned()];
+        for (names, has_module, has_interface, advice) in [
+            (&[][..], true, true, "rdma link add"),
+            (&names, false, false, "modprobe ib_uverbs"),
+            (&names, true, false, "being removed"),
+            (&names, true, true, "ibverbs-providers"),
+        ] {
+            let text = none_present(names, has_module, has_interface);
+            assert!(text.contains(advice), "{text}");
+        }
     }
 
     #[test]

@@ -183,8 +183,9 @@ impl Manager {
 
     fn open_device(&mut self, name: DeviceName) -> Result<(), DeviceError> {
         let text = diagnose::describe(&name.name);
-        let interface = self.interface(&name);
         let device = Arc::new(Device::open(name, self.settings.arena.clone())?);
+        let its_own = |(uverbs, _): &&(String, u64)| *uverbs == device.uverbs;
+        let interface = self.interfaces.iter().find(its_own).map(|(_, number)| *number);
         let system = |operation| move |source| DeviceError::System { operation, source };
         let mut lanes = Vec::new();
         let mut providers = Vec::new();
@@ -201,10 +202,6 @@ impl Manager {
         }
         self.served.push(Served { device, text, interface, lanes, next_lane: 0 });
         Ok(())
-    }
-
-    fn interface(&self, name: &DeviceName) -> Option<u64> {
-        self.interfaces.iter().find(|(uverbs, _)| *uverbs == name.uverbs).map(|(_, number)| *number)
     }
 
     /// Serve until stopped and every connection has been given up.
@@ -245,7 +242,7 @@ impl Manager {
         let changed = now != self.interfaces;
         if changed {
             let gone = |served: &Served| {
-                let key = (&served.device.id.uverbs, served.interface);
+                let key = (&served.device.uverbs, served.interface);
                 !now.iter().any(|(uverbs, number)| key == (uverbs, Some(*number)))
             };
             let lost: Vec<_> =
