@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use buffers::Pool;
+use buffers::{Pool, pool::SLACK_BYTES};
 use bytes::Bytes;
 use rpc_rdma::{
     driver::{ConnectionLimits, Lane, LaneHandle, LaneSettings, stream::StreamSettings},
@@ -26,7 +26,8 @@ use rpc_rdma::{
 };
 
 /// Procedure 1 echoes its payload at once, 2 echoes it from another thread, 3 gives as many bytes as asked,
-/// 4 is never done with giving them, 5 gives one byte in a buffer of that size.
+/// 4 is never done with giving them, 5 gives one byte in a buffer of that size, 6 as many bytes as asked in a
+/// buffer of that size.
 struct Echo {
     waker: Waker,
     done: Arc<Mutex<Vec<(Ticket, Rope)>>>,
@@ -66,12 +67,13 @@ impl Service for Echo {
                 w.payload(Bytes::from(vec![7; len.min(budget.bulk_bytes_max(64))]));
                 Begun::Reply(w.finish())
             }
-            5 => {
-                let Some(lease) = self.pool.take(1 << 20) else {
+            procedure @ (5 | 6) => {
+                let len = call.args().u32("length").unwrap_or(0) as usize;
+                let Some(lease) = self.pool.take(len + SLACK_BYTES) else {
                     return Begun::Reply(reply::error(xid, AcceptError::SystemError));
                 };
                 let mut w = reply::success(xid);
-                w.payload(lease.freeze(0, 1));
+                w.payload(lease.freeze(0, if procedure == 5 { 1 } else { len }));
                 Begun::Reply(w.finish())
             }
             4 => {
@@ -84,7 +86,7 @@ impl Service for Echo {
 
     fn reply_bulk_bytes(&self, call: &Call) -> usize {
         match call.header.procedure {
-            3..=5 => call.args().u32("length").unwrap_or(0) as usize,
+            3..=6 => call.args().u32("length").unwrap_or(0) as usize,
             _ => 0,
         }
     }
@@ -322,6 +324,103 @@ fn bug_a_deaf_peer_could_bind_a_buffer_with_every_byte() {
         assert!(stats.free[3] >= stats.total[3] / 2, "after {batches} batches");
     }
     assert!(batches < 5000, "the server stopped reading");
+}
+
+/// Clients that ask for far more than sockets and limits hold, and take nothing.
+fn deaf(server: &Server, count: usize) -> Vec<TcpStream> {
+    let ask: Vec<u8> = (0..40).flat_map(|xid| framed(&call(xid, 6, |w| w.u32(1 << 20)))).collect();
+    let ask_all = |_| {
+        let mut stream = connect(server);
+        stream.write_all(&ask).unwrap();
+        stream
+    };
+    (0..count).map(ask_all).collect()
+}
+
+/// The least that is free of the largest buffers while it settles.
+fn least_free(server: &Server) -> usize {
+    let look = |_| {
+        std::thread::sleep(Duration::from_millis(5));
+        server.pool.stats().free[3]
+    };
+    (0..100).map(look).min().unwrap_or(0)
+}
+
+#[test]
+fn bug_deaf_peers_together_bound_the_memory_of_all() {
+    let stall_timeout_starved = Duration::from_secs(1);
+    let settings = StreamSettings { stall_timeout_starved, ..Default::default() };
+    let server = serve(settings, ConnectionLimits::new(100, 0, 100));
+    let deaf = deaf(&server, 12);
+    let total = server.pool.stats().total[3];
+    let free = least_free(&server);
+    assert!(free >= total / 4 && free < total, "{free} of {total}");
+    let mut other = connect(&server);
+    // What needs no buffer does not wait,
+    other.write_all(&framed(&call(8, 1, |w| w.opaque(b"fine")))).unwrap();
+    check_echo(&read_record(&mut other).unwrap(), 8, b"fine");
+    // and what needs one does not wait for long, in both directions.
+    let start = Instant::now();
+    other.write_all(&framed(&call(9, 6, |w| w.u32(1 << 20)))).unwrap();
+    let reply = read_record(&mut other).unwrap();
+    assert_eq!((reply[..4].to_vec(), reply.len()), (vec![0, 0, 0, 9], 28 + (1 << 20)));
+    let data = pattern(1 << 20, 3);
+    other.write_all(&framed(&call(10, 1, |w| w.opaque(&data)))).unwrap();
+    check_echo(&read_record(&mut other).unwrap(), 10, &data);
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    drop(deaf);
+    every_buffer_comes_back(&server);
+}
+
+#[test]
+fn bug_records_that_stopped_half_way_bound_the_memory_of_all() {
+    let stall_timeout_starved = Duration::from_secs(1);
+    let settings = StreamSettings { stall_timeout_starved, ..Default::default() };
+    let server = serve(settings, ConnectionLimits::new(100, 0, 100));
+    let whole = framed(&call(1, 1, |w| w.opaque(&pattern(1 << 20, 0))));
+    let begin = |_| {
+        let mut stream = connect(&server);
+        stream.write_all(&whole[..1000]).unwrap();
+        stream
+    };
+    let halves: Vec<_> = (0..40).map(begin).collect();
+    let total = server.pool.stats().total[3];
+    let free = least_free(&server);
+    assert!(free >= total / 4 && free < total, "{free} of {total}");
+    let start = Instant::now();
+    let mut other = connect(&server);
+    let data = pattern(1 << 20, 3);
+    other.write_all(&framed(&call(10, 1, |w| w.opaque(&data)))).unwrap();
+    check_echo(&read_record(&mut other).unwrap(), 10, &data);
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    drop(halves);
+    every_buffer_comes_back(&server);
+}
+
+#[test]
+fn bug_a_stream_that_waited_for_another_size_swallowed_the_wake_up() {
+    let server = simple();
+    let take = |bytes: usize| std::iter::from_fn(|| server.pool.take(bytes)).collect::<Vec<_>>();
+    let large = take(1 << 20);
+    let start = Instant::now();
+    let mut first = connect(&server);
+    let data = pattern(1 << 20, 5);
+    first.write_all(&framed(&call(1, 1, |w| w.opaque(&data)))[..2000]).unwrap();
+    for xid in 0..20 {
+        let mut small = take(70_000);
+        let mut second = connect(&server);
+        let data = pattern(70_000, xid);
+        second.write_all(&framed(&call(xid as u32, 1, |w| w.opaque(&data)))).unwrap();
+        // It waits by now, behind the other. Once a second all streams look again by themselves.
+        std::thread::sleep(Duration::from_millis(20));
+        drop(small.pop());
+        check_echo(&read_record(&mut second).unwrap(), xid as u32, &data);
+    }
+    assert!(start.elapsed() < Duration::from_secs(7), "{:?}", start.elapsed());
+    drop(large);
+    first.write_all(&framed(&call(1, 1, |w| w.opaque(&data)))[2000..]).unwrap();
+    check_echo(&read_record(&mut first).unwrap(), 1, &data);
+    every_buffer_comes_back(&server);
 }
 
 #[test]

@@ -9,28 +9,23 @@ use std::{
     time::Instant,
 };
 
-use buffers::{
-    Pool,
-    pool::{CLASS_BYTES, SLACK_BYTES},
-};
+use buffers::Pool;
 use tokio::sync::Notify;
 
 use super::{
+    holdings::{Holdings, Parked},
     rdma::RdmaSide,
-    stream::{BULK_BYTES_MAX, Connection},
+    stream::Connection,
     wake::LaneWaker,
 };
 use crate::{
-    rpc::{self, Rejected},
+    rpc::{self, Call, Rejected},
     service::{Begun, Peer, ReplyBudget, Service, Ticket},
     xdr::Rope,
 };
 
 /// Replies that are taken from the service in one turn.
 const REPLIES_PER_TURN: usize = 256;
-
-/// One stream gets at most this fraction of the payload buffers.
-const PAYLOAD_SHARES: usize = 4;
 
 /// Tickets with this bit belong to RDMA connections.
 const RDMA_TICKET: u64 = 1 << 63;
@@ -43,12 +38,9 @@ pub struct LaneCore {
     streams: RefCell<Streams>,
     /// Calls were begun or replies queued: the reactor must turn.
     pub(super) kicked: Notify,
-    /// A pool buffer came back after somebody was refused.
-    pub(super) buffer_freed: Notify,
     pub(super) draining: Cell<bool>,
-    pub(super) pool: Arc<Pool>,
-    /// Pieces of each class that the pool has.
-    pool_total: [usize; CLASS_BYTES.len()],
+    /// What streams hold of the pool.
+    pub(super) holdings: Holdings,
     pub(super) waker: Arc<LaneWaker>,
     scratch: RefCell<Vec<(Ticket, Rope)>>,
 }
@@ -78,10 +70,8 @@ impl LaneCore {
             rdma: RefCell::new(rdma),
             streams: RefCell::default(),
             kicked: Notify::new(),
-            buffer_freed: Notify::new(),
             draining: Cell::new(false),
-            pool_total: pool.stats().total,
-            pool,
+            holdings: Holdings::new(pool),
             waker,
             scratch: RefCell::default(),
         })
@@ -102,6 +92,7 @@ impl LaneCore {
         }
         replies.shrink_to(REPLIES_PER_TURN);
         self.scratch.replace(replies);
+        progress += self.serve_those_who_wait();
         self.service.borrow_mut().flush();
         self.rdma.borrow_mut().flush();
         progress
@@ -120,12 +111,65 @@ impl LaneCore {
         if ticket.0 & RDMA_TICKET == 0 {
             let bytes = self.service.borrow().reply_bulk_bytes(&call);
             if let Some(connection) = self.stream(ticket).filter(|_| bytes > 0) {
-                connection.expect(call.header.xid, lease_cost(&self.pool_total, bytes));
+                let cost = self.holdings.reply_cost(bytes);
+                connection.books.expect(call.header.xid, cost);
+                if !self.holdings.admits(cost) {
+                    connection.books.park(cost);
+                    return self.holdings.park(Parked { ticket, peer: *peer, budget, call, cost });
+                }
+                self.holdings.account(&connection);
             }
         }
+        self.call(ticket, peer, budget, call);
+    }
+
+    fn call(&self, ticket: Ticket, peer: &Peer, budget: ReplyBudget, call: Call) {
         let begun = self.service.borrow_mut().call(ticket, peer, budget, call);
         if let Begun::Reply(reply) = begun {
             self.reply(ticket, reply);
+        }
+    }
+
+    /// Streams that wait for buffers get them, and calls that were put off begin, as far as there is room.
+    fn serve_those_who_wait(&self) -> usize {
+        let mut served = self.holdings.serve();
+        while let Some(parked) = self.holdings.next_parked() {
+            served += 1;
+            let Parked { ticket, peer, budget, call, cost } = parked;
+            // Nobody wants the reply when the stream has ended.
+            if let Some(connection) = self.stream(ticket) {
+                connection.books.unpark(cost);
+                self.holdings.account(&connection);
+                self.call(ticket, &peer, budget, call);
+            }
+        }
+        served
+    }
+
+    /// Note what a stream holds now; if that is less, others may go on.
+    pub(super) fn account(&self, connection: &Connection) {
+        if self.holdings.account(connection) && self.holdings.is_waited_for() {
+            self.kicked.notify_one();
+        }
+    }
+
+    /// When memory is short, hang up those who hold most of it and have not moved for a while.
+    pub(super) fn relieve(&self, now: Instant) {
+        let waited_for = self.holdings.is_waited_for() || self.rdma.borrow().leases_waiting() > 0;
+        if !waited_for && !self.holdings.is_dry() {
+            return;
+        }
+        let streams = self.streams.borrow();
+        let streams = streams.slots.iter().filter_map(|(_, stream)| stream.as_ref());
+        let mut stuck: Vec<_> = streams.filter(|stream| stream.is_stuck(now)).collect();
+        stuck.sort_by_key(|stream| std::cmp::Reverse(stream.books.held()));
+        let mut freed = 0;
+        for stream in stuck.into_iter().filter(|stream| stream.books.held() > 0) {
+            if freed >= self.holdings.stream_max() {
+                break;
+            }
+            freed += stream.books.held();
+            stream.hang_up_for_others();
         }
     }
 
@@ -134,6 +178,7 @@ impl LaneCore {
             self.rdma.borrow_mut().reply(ticket, reply);
         } else if let Some(connection) = self.stream(ticket) {
             connection.push(&reply);
+            self.account(&connection);
         }
     }
 
@@ -168,8 +213,13 @@ impl LaneCore {
     pub(super) fn remove_stream(&self, ticket: Ticket) {
         let mut streams = self.streams.borrow_mut();
         let slot = ticket.0 as u32;
-        streams.slots[slot as usize].1 = None;
+        let ended = streams.slots[slot as usize].1.take();
         streams.free.push(slot);
+        drop(streams);
+        if let Some(connection) = ended {
+            self.holdings.forget(&connection);
+            self.kicked.notify_one();
+        }
     }
 
     /// Tell every stream to look at its state (drain, timeouts).
@@ -182,12 +232,6 @@ impl LaneCore {
     pub(super) fn stream_count(&self) -> usize {
         let streams = self.streams.borrow();
         streams.slots.len() - streams.free.len()
-    }
-
-    /// What one stream may bind of the buffers at most, whatever the settings say, so that a few peers that
-    /// do not take their replies leave enough for the others.
-    pub(super) fn payload_share(&self) -> usize {
-        (largest_class_bytes(&self.pool_total) / PAYLOAD_SHARES).max(BULK_BYTES_MAX)
     }
 
     pub(super) fn bulk_offset(&self, start: &[u8]) -> Option<usize> {
@@ -204,35 +248,5 @@ impl LaneCore {
         fds.extend(self.rdma.borrow().wake_fds());
         fds.push(self.waker.event());
         fds
-    }
-}
-
-/// Bytes of the class that has most of the pool.
-fn largest_class_bytes(total: &[usize; CLASS_BYTES.len()]) -> usize {
-    CLASS_BYTES.iter().zip(total).map(|(bytes, pieces)| bytes * pieces).max().unwrap_or(0)
-}
-
-/// What a buffer for so many bytes counts against a stream's share: its size, and more where its class is a
-/// smaller part of the pool than the largest, so that a share of the pool is that share of each class.
-fn lease_cost(total: &[usize; CLASS_BYTES.len()], bytes: usize) -> usize {
-    let mut classes = CLASS_BYTES.iter().zip(total).filter(|(_, pieces)| **pieces > 0);
-    let class = classes.find(|(size, _)| **size >= bytes + SLACK_BYTES);
-    class.map_or(bytes, |(size, pieces)| (largest_class_bytes(total) / pieces).max(*size))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bug_a_share_of_the_pool_was_all_of_a_small_class() {
-        let total = Pool::standalone(64 << 20).stats().total;
-        let share = largest_class_bytes(&total) / PAYLOAD_SHARES;
-        for (class, size) in CLASS_BYTES.into_iter().enumerate() {
-            let bytes = size - SLACK_BYTES.min(size);
-            let pieces = share / lease_cost(&total, bytes);
-            assert!(pieces >= 1 && pieces <= total[class] / PAYLOAD_SHARES + 1, "class {class}");
-        }
-        assert_eq!(lease_cost(&[0; CLASS_BYTES.len()], 5), 5);
     }
 }

@@ -10,7 +10,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     task::Waker,
     thread::JoinHandle,
@@ -107,12 +107,8 @@ impl Lane {
         make_service: MakeService,
     ) -> io::Result<LaneHandle> {
         let waker = LaneWaker::new()?;
-        let freed = Arc::new(AtomicBool::new(false));
-        let (hook, flag) = (waker.waker(), freed.clone());
-        pool.on_release(move || {
-            flag.store(true, Ordering::Release);
-            hook.wake_by_ref();
-        });
+        let hook = waker.waker();
+        pool.on_release(move || hook.wake_by_ref());
         let (inbox, messages) = mpsc::channel(INBOX_MAX);
         let (ready, started) = std::sync::mpsc::sync_channel(1);
         let connections = Arc::new(AtomicUsize::new(0));
@@ -124,7 +120,7 @@ impl Lane {
                     Err(error) => return drop(ready.send(Err(error))),
                 };
                 let _ = ready.send(Ok(()));
-                lane.run(messages, freed, connections);
+                lane.run(messages, connections);
             })?
         };
         started.recv().map_err(|_| io::Error::other("a lane ended while it started"))??;
@@ -209,21 +205,16 @@ impl Running {
         Ok(Self { settings, core, runtime })
     }
 
-    fn run(
-        self,
-        messages: mpsc::Receiver<Message>,
-        buffer_freed: Arc<AtomicBool>,
-        connections: Arc<AtomicUsize>,
-    ) {
+    fn run(self, messages: mpsc::Receiver<Message>, connections: Arc<AtomicUsize>) {
         let Self { settings, core, runtime } = self;
         let tasks = LocalSet::new();
         let reactor = Reactor {
             settings,
             core,
             messages,
-            buffer_freed,
             listeners: Rc::default(),
             connections,
+            ticked_at: Instant::now(),
             draining: None,
         };
         tasks.block_on(&runtime, reactor.run());
@@ -247,9 +238,9 @@ struct Reactor {
     settings: LaneSettings,
     core: Rc<LaneCore>,
     messages: mpsc::Receiver<Message>,
-    buffer_freed: Arc<AtomicBool>,
     listeners: Rc<RefCell<Vec<tokio::task::JoinHandle<()>>>>,
     connections: Arc<AtomicUsize>,
+    ticked_at: Instant,
     draining: Option<Draining>,
 }
 
@@ -266,8 +257,9 @@ impl Reactor {
             self.core.waker.awake();
             let now = Instant::now();
             let progress = self.core.turn(now) + self.read_messages();
-            if self.buffer_freed.swap(false, Ordering::AcqRel) {
-                self.core.buffer_freed.notify_one();
+            if now.saturating_duration_since(self.ticked_at) >= TICK {
+                // Also when the lane is too busy to sleep.
+                self.tick(now);
             }
             if self.drained(now) {
                 return;
@@ -296,13 +288,17 @@ impl Reactor {
             biased;
             () = self.core.kicked.notified() => {}
             () = set.woken() => {}
-            _ = ticks.tick() => {
-                let now = Instant::now();
-                self.core.nudge_streams(now);
-                let rdma = self.core.rdma().connections();
-                self.connections.store(self.core.stream_count() + rdma, Ordering::Relaxed);
-            }
+            _ = ticks.tick() => self.tick(Instant::now()),
         }
+    }
+
+    /// Look at timeouts.
+    fn tick(&mut self, now: Instant) {
+        self.ticked_at = now;
+        self.core.relieve(now);
+        self.core.nudge_streams(now);
+        let rdma = self.core.rdma().connections();
+        self.connections.store(self.core.stream_count() + rdma, Ordering::Relaxed);
     }
 
     fn read_messages(&mut self) -> usize {

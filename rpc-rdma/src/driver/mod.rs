@@ -9,6 +9,7 @@
 //! * [`wait`], [`wake`]: sleeping and being woken
 
 pub mod core;
+mod holdings;
 pub mod lane;
 pub mod limits;
 pub mod log_rate;

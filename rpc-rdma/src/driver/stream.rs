@@ -12,11 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use buffers::Lease;
 use bytes::BufMut;
 use rustix::net::sockopt;
 use tokio::{net::TcpStream, sync::Notify};
 
-use super::{core::LaneCore, limits::Admission, log_rate::LogRate};
+use super::{core::LaneCore, holdings::Books, limits::Admission, log_rate::LogRate};
 use crate::{
     service::{Peer, ReplyBudget, Ticket, Transport},
     tcp::{Assembler, AssemblerLimits, Next, Outbound, Space},
@@ -33,6 +34,8 @@ pub struct StreamSettings {
     pub outbound_bytes_max: usize,
     /// How long a peer may take over one record, or over taking replies, without any progress.
     pub stall_timeout: Duration,
+    /// The same while others wait for the buffers that it holds.
+    pub stall_timeout_starved: Duration,
     /// How long a connection may be idle; `None`: for ever (keep-alive still finds dead peers).
     pub idle_timeout: Option<Duration>,
     /// Messages that are not calls before the peer is hung up.
@@ -47,6 +50,7 @@ impl Default for StreamSettings {
             calls_max: 256,
             outbound_bytes_max: 8 << 20,
             stall_timeout: Duration::from_secs(60),
+            stall_timeout_starved: Duration::from_secs(5),
             idle_timeout: None,
             garbage_max: 16,
             records: AssemblerLimits::default(),
@@ -69,9 +73,8 @@ pub struct Connection {
     settings: StreamSettings,
     outbound: RefCell<Outbound>,
     calls: Cell<usize>,
-    /// Calls under way whose replies carry bulk data: xid, and what memory they can bind.
-    expected: RefCell<Vec<(u32, usize)>>,
-    expected_bytes: Cell<usize>,
+    /// What it holds of the lane's buffers.
+    pub(super) books: Books,
     garbage: Cell<u32>,
     /// Something changed that the task must look at.
     changed: Notify,
@@ -89,8 +92,7 @@ impl Connection {
             settings,
             outbound: RefCell::default(),
             calls: Cell::new(0),
-            expected: RefCell::default(),
-            expected_bytes: Cell::new(0),
+            books: Books::default(),
             garbage: Cell::new(0),
             changed: Notify::new(),
             last_progress: Cell::new(now),
@@ -100,25 +102,25 @@ impl Connection {
         })
     }
 
-    /// A call begins whose reply can bind so much memory.
-    pub(super) fn expect(&self, xid: u32, bytes: usize) {
-        self.expected.borrow_mut().push((xid, bytes));
-        self.expected_bytes.set(self.expected_bytes.get() + bytes);
+    /// What it was noted to hold before, and what it holds now.
+    pub(super) fn rebook(&self) -> (usize, usize) {
+        self.books.rebook(self.outbound.borrow().bound())
     }
 
-    /// The reply to it is here. Returns what memory is bound to it.
-    fn expected(&self, reply: &Rope) -> usize {
-        let mut expected = self.expected.borrow_mut();
-        let xid = reply.head.first_chunk().map(|xid| u32::from_be_bytes(*xid));
-        let found = expected.iter().position(|(known, _)| Some(*known) == xid);
-        let bytes = found.map_or(0, |found| expected.swap_remove(found).1);
-        self.expected_bytes.set(self.expected_bytes.get().saturating_sub(bytes));
-        bytes
+    /// Here is the buffer that it has waited for. (It was we who kept the peer waiting.)
+    pub(super) fn grant(&self, lease: Lease) {
+        self.books.grant(lease);
+        self.progressed();
+        self.changed.notify_one();
     }
 
     /// A reply to a call of this connection.
     pub(super) fn push(&self, reply: &Rope) {
-        let bound = self.expected(reply);
+        if self.outbound.borrow().is_empty() {
+            // From now on the peer is to take something.
+            self.progressed();
+        }
+        let bound = self.books.replied(reply);
         // A failure carries no data, and its buffer has gone back.
         let bound = if reply.pieces.is_empty() { 0 } else { bound };
         self.outbound.borrow_mut().push(reply, bound);
@@ -165,9 +167,27 @@ impl Connection {
         self.changed.notify_one();
     }
 
+    /// Whether the peer has not moved for longer than others should have to wait.
+    pub(super) fn is_stuck(&self, now: Instant) -> bool {
+        let quiet = now.saturating_duration_since(self.last_progress.get());
+        let patience = self.settings.stall_timeout_starved.min(self.settings.stall_timeout);
+        quiet >= patience && (self.mid_record.get() || !self.outbound.borrow().is_empty())
+    }
+
+    /// Hang up because others wait for what it holds.
+    pub(super) fn hang_up_for_others(&self) {
+        static RATE: LogRate = LogRate::per_second();
+        if let Some(left_out) = RATE.next().filter(|_| !self.hang_up.get()) {
+            let (peer, bytes) = (self.peer.address, self.books.held());
+            tracing::warn!(%peer, bytes, left_out, "closing a stalled connection: others wait for its buffers");
+        }
+        self.hang_up.set(true);
+        self.changed.notify_one();
+    }
+
     fn may_read(&self) -> bool {
         self.calls.get() < self.settings.calls_max
-            && self.outbound.borrow().bytes() + self.expected_bytes.get()
+            && self.outbound.borrow().bytes() + self.books.expected()
                 < self.settings.outbound_bytes_max
     }
 
@@ -194,7 +214,7 @@ pub(super) async fn serve(
     mut settings: StreamSettings,
     admission: Admission,
 ) {
-    settings.outbound_bytes_max = settings.outbound_bytes_max.min(core.payload_share());
+    settings.outbound_bytes_max = settings.outbound_bytes_max.min(core.holdings.stream_max());
     let Ok(address) = stream.peer_addr() else { return };
     if let Err(error) = tune(&stream, settings.stall_timeout) {
         static RATE: LogRate = LogRate::per_second();
@@ -285,7 +305,6 @@ impl StreamTask {
         tokio::select! {
             biased;
             () = self.connection.changed.notified() => {}
-            () = self.core.buffer_freed.notified(), if open && self.starved => {}
             ready = self.stream.readable(), if reading => ready?,
             ready = self.stream.writable(), if writing => ready?,
         }
@@ -332,6 +351,7 @@ impl StreamTask {
                 Next::Record(message) => {
                     begun = true;
                     self.connection.set_mid_record(false);
+                    self.connection.books.set_lent(0);
                     self.connection.calls.set(self.connection.calls.get() + 1);
                     core.begin(self.ticket, &self.connection.peer, tcp_budget(), message);
                     if self.connection.hang_up.get() {
@@ -349,6 +369,7 @@ impl StreamTask {
             }
         };
         if begun {
+            core.account(&self.connection);
             core.kicked.notify_one();
         }
         Ok(outcome)
@@ -357,12 +378,14 @@ impl StreamTask {
     /// Get a pool buffer for the record that is arriving. If there is none, reading waits; replies go on
     /// being written, since they may be what holds the buffers.
     fn borrow_buffer(&mut self, bytes: usize) -> bool {
-        let lease = self.core.pool.take(bytes);
+        let lease = self.core.holdings.borrow(&self.connection, bytes);
         self.starved = lease.is_none();
-        let Some(lease) = lease else { return false };
+        let Some(lease) = lease else {
+            // The lane asks for it from now on.
+            self.core.kicked.notify_one();
+            return false;
+        };
         self.assembler.lend(lease);
-        // There may be another one for the next in line; if not, it waits again.
-        self.core.buffer_freed.notify_one();
         true
     }
 
@@ -379,6 +402,12 @@ impl StreamTask {
 
     /// Write as much as the socket takes.
     fn write_replies(&self) -> io::Result<()> {
+        let written = self.write_outbound();
+        self.core.account(&self.connection);
+        written
+    }
+
+    fn write_outbound(&self) -> io::Result<()> {
         let mut outbound = self.connection.outbound.borrow_mut();
         while !outbound.is_empty() {
             let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(crate::tcp::SLICES_MAX);

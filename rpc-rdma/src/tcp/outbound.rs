@@ -13,8 +13,11 @@ pub const SLICES_MAX: usize = 64;
 enum Part {
     Mark([u8; 4], u8),
     Bytes(Bytes),
-    /// End of a reply whose buffer is larger than what it carries, by so much.
-    Slack(usize),
+    /// End of a reply in a buffer: by how much that is larger than what it carries, and what it counts.
+    End {
+        slack: usize,
+        bound: usize,
+    },
 }
 
 impl Part {
@@ -22,7 +25,7 @@ impl Part {
         match self {
             Self::Mark(mark, done) => &mark[usize::from(*done)..],
             Self::Bytes(bytes) => bytes,
-            Self::Slack(_) => &[],
+            Self::End { .. } => &[],
         }
     }
 
@@ -30,7 +33,7 @@ impl Part {
         match self {
             Self::Mark(_, done) => *done += count as u8,
             Self::Bytes(bytes) => bytes.advance(count),
-            Self::Slack(_) => {}
+            Self::End { .. } => {}
         }
     }
 }
@@ -40,6 +43,7 @@ impl Part {
 pub struct Outbound {
     parts: VecDeque<Part>,
     bytes: usize,
+    bound: usize,
 }
 
 impl Outbound {
@@ -55,14 +59,20 @@ impl Outbound {
         } else {
             self.parts.extend(reply.parts().into_iter().map(Part::Bytes));
         }
-        if slack > 0 {
-            self.parts.push_back(Part::Slack(slack));
+        if bound > 0 {
+            self.bound += bound;
+            self.parts.push_back(Part::End { slack, bound });
         }
     }
 
     /// Bytes that wait, and memory that is bound to them.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Memory that is bound: a buffer as a whole until the last byte of its reply is written.
+    pub fn bound(&self) -> usize {
+        self.bound
     }
 
     /// Whether nothing waits.
@@ -72,7 +82,7 @@ impl Outbound {
 
     /// The front of the queue, for a vectored write.
     pub fn slices<'a>(&'a self, into: &mut Vec<IoSlice<'a>>) {
-        let filled = self.parts.iter().filter(|part| !matches!(part, Part::Slack(_)));
+        let filled = self.parts.iter().filter(|part| !matches!(part, Part::End { .. }));
         into.extend(filled.take(SLICES_MAX).map(|part| IoSlice::new(part.rest())));
     }
 
@@ -86,8 +96,9 @@ impl Outbound {
                 return;
             }
             count -= here;
-            if let Some(Part::Slack(slack)) = self.parts.pop_front() {
+            if let Some(Part::End { slack, bound }) = self.parts.pop_front() {
                 self.bytes = self.bytes.saturating_sub(slack);
+                self.bound = self.bound.saturating_sub(bound);
             }
         }
     }
@@ -112,6 +123,7 @@ mod tests {
             // The second is bound to a buffer larger than itself.
             [0, 100, 7].into_iter().for_each(|bound| out.push(&reply, bound));
             assert_eq!(out.bytes(), expected.len() + 100 - 16);
+            assert_eq!(out.bound(), 107);
             let mut stream = Vec::new();
             while !out.is_empty() {
                 let mut slices = Vec::new();
@@ -120,9 +132,11 @@ mod tests {
                 let count = step.min(all.len());
                 stream.extend_from_slice(&all[..count]);
                 out.written(count);
+                let in_second = stream.len() < expected.len() * 2 / 3;
+                assert!(!in_second || out.bound() == 107, "bound as a whole to the last byte");
             }
             assert_eq!(stream, expected);
-            assert_eq!(out.bytes(), 0);
+            assert_eq!((out.bytes(), out.bound()), (0, 0));
         }
     }
 }

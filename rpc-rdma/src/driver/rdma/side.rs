@@ -214,6 +214,11 @@ impl RdmaSide {
         stats
     }
 
+    /// Calls and replies that wait for a buffer.
+    pub fn leases_waiting(&self) -> usize {
+        self.leases.len()
+    }
+
     /// Every open connection.
     pub fn connection_stats(&self) -> Vec<ConnectionStats> {
         let of = |link: &super::links::Link| ConnectionStats {
