@@ -100,7 +100,20 @@ impl Server {
         spin: Duration,
         bytes: u64,
     ) -> Result<Self, SoftError> {
-        let shared = Shared::new(exports(bytes)?, HandleKey::random()?, Limits::default());
+        Self::over(transport, lanes, spin, exports(bytes)?)
+    }
+
+    /// Start `lanes` lanes that serve these exports.
+    ///
+    /// # Errors
+    /// When something it needs cannot be had.
+    pub fn over(
+        transport: Transport,
+        lanes: usize,
+        spin: Duration,
+        exports: Arc<Exports>,
+    ) -> Result<Self, SoftError> {
+        let shared = Shared::new(exports, HandleKey::random()?, Limits::default());
         let blocking = BlockingPool::start(1, 64)?;
         let layout = PoolLayout::within(LANE_POOL_BYTES);
         let mut carver = Carver::new(Arena::map(layout.bytes() * lanes + (4 << 20))?);
