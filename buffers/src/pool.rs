@@ -195,6 +195,11 @@ impl Pool {
         let _ = self.hook.set(Box::new(hook));
     }
 
+    /// Whether somebody was refused, and nothing has come back since.
+    pub fn is_starved(&self) -> bool {
+        self.starved.load(Ordering::Acquire)
+    }
+
     /// What there is.
     pub fn stats(&self) -> PoolStats {
         let free = self.lock();

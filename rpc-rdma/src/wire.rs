@@ -198,6 +198,16 @@ pub struct QpDepths {
     pub receives: usize,
 }
 
+/// What wakes a lane that sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alarm {
+    /// What arrives (messages, and Receives that fail): enough as long as nobody waits for buffers or for
+    /// room on a send queue. The ends of Sends are found when the lane is awake for another reason.
+    Arrivals,
+    /// Every completion.
+    Everything,
+}
+
 /// Why a provider could not do something at once.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
@@ -267,15 +277,16 @@ pub trait Provider: fmt::Debug {
     /// Hand what was posted since the last call to the device (providers may batch until then).
     fn flush(&mut self);
 
-    /// Append up to `max` finished pieces of work.
+    /// Append up to `max` messages that have arrived, and finished pieces of work. Work that was finished
+    /// before a message arrived is reported before it.
     fn poll(&mut self, out: &mut Vec<WorkCompletion>, max: usize);
 
     /// Append connection events of this lane.
     fn events(&mut self, out: &mut Vec<WireEvent>);
 
-    /// Ask for a wake-up through [`Self::wake_fds`] at the next completion; what had completed before is
-    /// found by one more `poll`.
-    fn arm(&mut self);
+    /// Ask for a wake-up through [`Self::wake_fds`] at the next completion of the kinds named; what had
+    /// completed before is found by one more `poll`. (A wake-up asked for earlier may still come.)
+    fn arm(&mut self, alarm: Alarm);
 
     /// File descriptors that become readable when `poll` (after `arm`) or `events` may have something.
     fn wake_fds(&self) -> Vec<Arc<OwnedFd>>;

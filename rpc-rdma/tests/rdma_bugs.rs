@@ -17,7 +17,7 @@ use rpc_rdma::{
     driver::rdma::RdmaSettings,
     soft::{ConnectOptions, Fabric, FabricSettings, FaultPlan, SoftProvider},
     wire::{
-        Provider, QpDepths, QpId, WireError, WireEvent, WireFault, WireLimits, Work,
+        Alarm, Provider, QpDepths, QpId, WireError, WireEvent, WireFault, WireLimits, Work,
         WorkCompletion, WorkId,
     },
 };
@@ -390,8 +390,8 @@ impl Provider for Mana {
     fn events(&mut self, out: &mut Vec<WireEvent>) {
         self.0.events(out);
     }
-    fn arm(&mut self) {
-        self.0.arm();
+    fn arm(&mut self, alarm: Alarm) {
+        self.0.arm(alarm);
     }
     fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
         self.0.wake_fds()

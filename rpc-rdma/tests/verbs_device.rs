@@ -25,8 +25,8 @@ use rpc_rdma::{
     client::{Access, Endpoint, EndpointEvent, Region},
     verbs::{EndpointSettings, Fabric, FabricSettings, VerbsEndpoint},
     wire::{
-        Provider, QpDepths, QpId, RdmaRead, RdmaWrite, RemoteMemory, WireEvent, WireFault, Work,
-        WorkCompletion,
+        Alarm, Provider, QpDepths, QpId, RdmaRead, RdmaWrite, RemoteMemory, WireEvent, WireFault,
+        Work, WorkCompletion,
     },
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -252,7 +252,7 @@ impl Server {
     }
 
     fn sleep(&mut self) {
-        self.provider.arm();
+        self.provider.arm(Alarm::Everything);
         if !self.turn() {
             return;
         }

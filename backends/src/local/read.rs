@@ -1,5 +1,9 @@
 //! READ (RFC 1813 section 3.3.6).
 //!
+//! The attributes in the answer are those from before the read, which is also when the caller's right to it was
+//! looked up: a client that caches the data under them finds out of any change that came in between. The other
+//! way round (old data under new attributes) it would not.
+//!
 //! Small reads of cached data are answered at once (`RWF_NOWAIT`); the rest goes through the ring or a thread.
 //! A direct read is widened to the alignment that the drive asks for; the answer is a slice of the middle, so
 //! no byte is copied.
@@ -31,6 +35,8 @@ const INLINE_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub struct ReadTransfer {
     subject: Subject,
+    /// The file when the read was planned.
+    attr: Attributes,
     /// What the client asked for, cut to what there can be.
     offset: u64,
     count: usize,
@@ -83,6 +89,7 @@ impl ReadTransfer {
         let buffered = file.ready(Purpose::Read).or_else(|| file.ready(Purpose::Write));
         let mut read = Self {
             subject: subject.clone(),
+            attr: *attr,
             offset,
             count,
             from: offset,
@@ -199,14 +206,19 @@ impl ReadTransfer {
         let len = self.got.saturating_sub(skip).min(self.count);
         // A read that ended before the wanted bytes gives an empty slice.
         let data = into.freeze(if len == 0 { 0 } else { skip }, len);
-        let after = stat(&self.subject.file.path).map(|about| about.attributes);
+        // Less than there was: it has been cut off since.
+        let attr = if len < self.count { self.stat_again() } else { Ok(self.attr) };
         let end = self.offset.saturating_add(len as u64);
-        let (end_of_file, around) = match after {
+        let (end_of_file, around) = match attr {
             Ok(attr) => (end >= attr.size, Around::after(attr)),
             Err(_) => (len < self.count, Around::default()),
         };
         let done = Ok(Outcome::Data { data, end_of_file });
         Step::Done(self.subject.answer_with(done, around))
+    }
+
+    fn stat_again(&self) -> Result<Attributes, BackendError> {
+        stat(&self.subject.file.path).map(|about| about.attributes)
     }
 }
 

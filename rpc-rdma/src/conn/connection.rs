@@ -92,6 +92,15 @@ impl Connection {
         self.close_reason
     }
 
+    /// Whether it waits for the end of what it has posted: fetched data, room on the send queue, or the last
+    /// of its work before it closes.
+    pub fn awaits_completions(&self) -> bool {
+        self.state == State::Draining
+            || self.state == State::Closing
+            || !self.gather_waiting.is_empty()
+            || self.queue.is_waiting()
+    }
+
     /// What it has seen.
     pub fn counters(&self) -> &Counters {
         &self.counters

@@ -13,6 +13,7 @@ use super::CallId;
 pub(super) struct SendQueue {
     requests_free: usize,
     reads_free: usize,
+    reads_max: usize,
     /// Calls whose reply is ready.
     pub replies: VecDeque<CallId>,
     /// Calls whose next RDMA Reads are ready.
@@ -24,9 +25,15 @@ impl SendQueue {
         Self {
             requests_free: requests,
             reads_free: reads,
+            reads_max: reads,
             replies: VecDeque::new(),
             fetches: VecDeque::new(),
         }
+    }
+
+    /// Whether RDMA Reads are under way, or anything waits for room.
+    pub fn is_waiting(&self) -> bool {
+        self.reads_free < self.reads_max || !self.replies.is_empty() || !self.fetches.is_empty()
     }
 
     /// Take room for a reply of so many requests, if there is.

@@ -246,10 +246,7 @@ struct Reactor {
 
 impl Reactor {
     async fn run(mut self) {
-        let mut set = match WaitSet::new() {
-            Ok(set) => set,
-            Err(error) => return tracing::error!(%error, "a lane cannot wait for events"),
-        };
+        let mut set = WaitSet::default();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut busy_until = Instant::now();

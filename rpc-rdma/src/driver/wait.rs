@@ -1,76 +1,75 @@
-//! One descriptor for everything that can wake a lane.
+//! Everything that can wake a lane.
 //!
-//! The descriptors of rings, completion queues and the lane's alarm are watched edge-triggered by an epoll
-//! set, and the set itself by tokio. Edge-triggered, so that a descriptor whose owner does not read it (an
-//! event counter) wakes the lane once for each event and not for ever.
+//! The descriptors of rings, completion queues and the lane's alarm are watched by tokio, edge-triggered, so
+//! that a descriptor whose owner does not read it (an event counter) wakes the lane once for each event and
+//! not for ever.
 
-use std::{io, os::fd::OwnedFd, sync::Arc};
+use std::{
+    future::poll_fn,
+    io,
+    os::fd::OwnedFd,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
-use rustix::event::epoll;
 use tokio::io::{Interest, unix::AsyncFd};
 
 /// The set.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct WaitSet {
-    epoll: AsyncFd<OwnedFd>,
-    watched: Vec<Arc<OwnedFd>>,
+    /// What was asked for, in that order.
+    named: Vec<Arc<OwnedFd>>,
+    /// The same, each once.
+    watched: Vec<AsyncFd<Arc<OwnedFd>>>,
 }
 
 impl WaitSet {
-    /// An empty set; must be made on the lane's runtime.
-    ///
-    /// # Errors
-    /// When no descriptor is to be had.
-    // Deprecated for descriptors that can be closed behind tokio's back; an `OwnedFd` cannot.
-    #[allow(deprecated)]
-    pub fn new() -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { epoll: AsyncFd::with_interest(epoll, Interest::READABLE)?, watched: Vec::new() })
-    }
-
-    /// Watch exactly these descriptors. They stay open while they are watched, so a number in the set can
-    /// neither dangle nor have been given out anew.
+    /// Watch exactly these descriptors; must be called on the lane's runtime. They stay open while they are
+    /// watched, so a number in the set can neither dangle nor have been given out anew.
     pub fn watch(&mut self, fds: Vec<Arc<OwnedFd>>) {
-        if same(&fds, &self.watched) {
+        if same(&fds, &self.named) {
             return;
         }
-        for gone in self.watched.iter().filter(|fd| !has(&fds, fd)) {
-            let _ = epoll::delete(self.epoll.get_ref(), gone);
-        }
-        for new in &fds {
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            let data = epoll::EventData::new_u64(0);
-            match epoll::add(self.epoll.get_ref(), new, data, flags) {
-                // Backends that share the lane's ring name the same descriptor.
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        self.watched.retain(|old| fds.iter().any(|fd| Arc::ptr_eq(fd, old.get_ref())));
+        for fd in &fds {
+            // Backends that share the lane's ring name the same descriptor.
+            if self.watched.iter().any(|old| Arc::ptr_eq(fd, old.get_ref())) {
+                continue;
+            }
+            match register(fd) {
+                Ok(fd) => self.watched.push(fd),
                 Err(error) => {
-                    tracing::warn!(fd = ?new, %error, "cannot watch a wake-up descriptor");
+                    tracing::warn!(?fd, %error, "cannot watch a wake-up descriptor");
                 }
             }
         }
-        self.watched = fds;
+        self.named = fds;
     }
 
     /// Wait until one of them has become readable.
     pub async fn woken(&self) {
-        let Ok(mut guard) = self.epoll.readable().await else { return };
-        guard.clear_ready();
-        let mut events = [epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        }; 16];
-        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Consume the edges; whoever was woken looks at every source anyway.
-        while let Ok(count) = epoll::wait(self.epoll.get_ref(), &mut events[..], Some(&now)) {
-            if count < events.len() {
-                break;
+        poll_fn(|context| self.poll_woken(context)).await;
+    }
+
+    fn poll_woken(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut woken = Poll::Pending;
+        for fd in &self.watched {
+            // All of them: whoever was woken looks at every source, so the others' events are used up, too.
+            if let Poll::Ready(ready) = fd.poll_read_ready(context) {
+                if let Ok(mut guard) = ready {
+                    guard.clear_ready();
+                }
+                woken = Poll::Ready(());
             }
         }
+        woken
     }
 }
 
-fn has(fds: &[Arc<OwnedFd>], fd: &Arc<OwnedFd>) -> bool {
-    fds.iter().any(|other| Arc::ptr_eq(other, fd))
+// Deprecated for descriptors that can be closed behind tokio's back; an `OwnedFd` cannot.
+#[allow(deprecated)]
+fn register(fd: &Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    AsyncFd::with_interest(fd.clone(), Interest::READABLE)
 }
 
 fn same(these: &[Arc<OwnedFd>], those: &[Arc<OwnedFd>]) -> bool {
@@ -91,7 +90,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let waker = LaneWaker::new().unwrap();
-            let mut set = WaitSet::new().unwrap();
+            let mut set = WaitSet::default();
             set.watch(vec![waker.event()]);
             for _ in 0..3 {
                 assert!(waker.prepare_sleep());
@@ -116,13 +115,16 @@ mod tests {
     fn what_is_no_longer_named_does_not_wake_and_is_closed() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut set = WaitSet::new().unwrap();
+            let mut set = WaitSet::default();
             let (stays, goes) = (event(), event());
+            let other_end = goes.try_clone().unwrap();
             set.watch(vec![stays.clone(), goes.clone(), stays.clone()]);
-            assert_eq!(Arc::strong_count(&goes), 2, "open while it is watched");
+            let held = Arc::downgrade(&goes);
+            drop(goes);
+            assert!(held.upgrade().is_some(), "open while it is watched");
             set.watch(vec![stays.clone()]);
-            assert_eq!(Arc::strong_count(&goes), 1);
-            signal(&goes);
+            assert!(held.upgrade().is_none());
+            signal(&other_end);
             let quiet = tokio::time::timeout(Duration::from_millis(20), set.woken()).await;
             assert!(quiet.is_err(), "not watched any more");
             signal(&stays);
@@ -135,7 +137,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let original = event();
-            let mut set = WaitSet::new().unwrap();
+            let mut set = WaitSet::default();
             set.watch(vec![Arc::new(original.try_clone().unwrap())]);
             for _ in 0..3 {
                 // Not read in between: each event is an edge of its own.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     client::endpoint::EndpointEvent,
-    wire::{ConnectRequest, QpId, WireError, WireEvent, WireFault, Work, WorkCompletion},
+    wire::{Alarm, ConnectRequest, QpId, WireError, WireEvent, WireFault, Work, WorkCompletion},
 };
 
 /// An entry of a completion queue, with what its polling gives back to the queue pair.
@@ -33,6 +33,8 @@ pub(super) struct Lane {
     held: VecDeque<Entry>,
     pub events: VecDeque<WireEvent>,
     pub completion_wake: Wake,
+    /// Which completions it is for.
+    pub alarm: Alarm,
     pub event_wake: Wake,
     /// Queue pairs with work to carry out.
     pub active: Vec<u64>,
@@ -42,6 +44,17 @@ impl Lane {
     pub(super) fn tell(&mut self, event: WireEvent) {
         self.events.push_back(event);
         self.event_wake.signal();
+    }
+
+    fn deliver(&mut self, entry: Entry) {
+        let arrived = matches!(
+            entry.completion,
+            WorkCompletion::Received { .. } | WorkCompletion::ReceiveFailed { .. }
+        );
+        self.completions.push_back(entry);
+        if arrived || self.alarm == Alarm::Everything {
+            self.completion_wake.happened();
+        }
     }
 }
 
@@ -104,6 +117,7 @@ impl Device {
             held: VecDeque::new(),
             events: VecDeque::new(),
             completion_wake: wake()?,
+            alarm: Alarm::Everything,
             event_wake: wake()?,
             active: Vec::new(),
         });
@@ -145,18 +159,14 @@ impl Device {
         if self.plan.hold_completions {
             lane.held.push_back(entry);
         } else {
-            lane.completions.push_back(entry);
-            lane.completion_wake.happened();
+            lane.deliver(entry);
         }
     }
 
     /// Let held completions through.
     pub(super) fn release_completions(&mut self) {
         for lane in &mut self.lanes {
-            if !lane.held.is_empty() {
-                lane.completions.append(&mut lane.held);
-                lane.completion_wake.happened();
-            }
+            std::mem::take(&mut lane.held).into_iter().for_each(|entry| lane.deliver(entry));
         }
     }
 

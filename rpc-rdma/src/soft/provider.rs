@@ -13,8 +13,8 @@ use super::{
 use crate::{
     client::endpoint::EndpointEvent,
     wire::{
-        PRIVATE_DATA_BYTES_MAX, Provider, QpDepths, QpId, WireError, WireEvent, WireLimits, Work,
-        WorkCompletion, WorkId,
+        Alarm, PRIVATE_DATA_BYTES_MAX, Provider, QpDepths, QpId, WireError, WireEvent, WireLimits,
+        Work, WorkCompletion, WorkId,
     },
 };
 
@@ -195,8 +195,11 @@ impl Provider for SoftProvider {
         out.extend(lane.events.drain(..));
     }
 
-    fn arm(&mut self) {
-        self.fabric.lock().lanes[self.lane].completion_wake.arm();
+    fn arm(&mut self, alarm: Alarm) {
+        let mut device = self.fabric.lock();
+        let lane = &mut device.lanes[self.lane];
+        lane.alarm = alarm;
+        lane.completion_wake.arm();
     }
 
     fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {

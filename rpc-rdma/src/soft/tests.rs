@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     client::endpoint::{Access, Endpoint, EndpointEvent, Region},
     wire::{
-        Provider, QpDepths, QpId, RdmaRead, RdmaWrite, RemoteMemory, WireError, WireEvent,
+        Alarm, Provider, QpDepths, QpId, RdmaRead, RdmaWrite, RemoteMemory, WireError, WireEvent,
         WireFault, Work, WorkCompletion,
     },
 };
@@ -272,7 +272,7 @@ fn with_retries_a_send_waits_for_the_receive() {
     let mut pair = rig.connect(4, options);
     let work = rig.reply(&[], None);
     assert!(rig.run(pair.qp, work).is_empty());
-    rig.server.arm();
+    rig.server.arm(Alarm::Everything);
     pair.client.post_receive().unwrap();
     assert_eq!(rig.poll().len(), 1);
     assert_eq!(pair.events().len(), 1);
@@ -500,13 +500,31 @@ fn a_completion_queue_that_is_not_armed_wakes_nobody() {
     let lane_signaled = |rig: &Rig| rig.fabric.lock().lanes[0].completion_wake.is_signaled();
     pair.client.send(b"call").unwrap();
     assert!(!lane_signaled(&rig));
-    rig.server.arm();
+    rig.server.arm(Alarm::Everything);
     assert!(!lane_signaled(&rig), "what had completed before arming is found by polling");
     pair.client.send(b"call").unwrap();
     assert!(lane_signaled(&rig));
     assert_eq!(rig.poll().len(), 2);
-    rig.server.arm();
+    rig.server.arm(Alarm::Everything);
     assert!(!lane_signaled(&rig));
+}
+
+#[test]
+fn who_asked_for_arrivals_is_not_woken_by_the_end_of_a_send() {
+    let mut rig = Rig::new();
+    let mut pair = rig.pair();
+    let lane_signaled = |rig: &Rig| rig.fabric.lock().lanes[0].completion_wake.is_signaled();
+    for (alarm, woken) in [(Alarm::Arrivals, false), (Alarm::Everything, true)] {
+        let work = rig.reply(&[], None);
+        rig.server.arm(alarm);
+        rig.server.post(pair.qp, 1, work).unwrap();
+        rig.server.flush();
+        assert_eq!(lane_signaled(&rig), woken);
+        assert_eq!(rig.poll().len(), 1, "it is found by polling in any case");
+    }
+    rig.server.arm(Alarm::Arrivals);
+    pair.client.send(b"call").unwrap();
+    assert!(lane_signaled(&rig));
 }
 
 #[test]
@@ -558,7 +576,7 @@ fn held_completions_come_when_released() {
     rig.fabric.inject(FaultPlan { hold_completions: true, ..FaultPlan::default() });
     pair.client.send(b"call").unwrap();
     assert!(rig.poll().is_empty());
-    rig.server.arm();
+    rig.server.arm(Alarm::Everything);
     rig.fabric.release_completions();
     assert!(rig.fabric.lock().lanes[0].completion_wake.is_signaled());
     assert_eq!(rig.poll().len(), 1);

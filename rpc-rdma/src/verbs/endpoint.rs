@@ -21,9 +21,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::{
     cm::{CmEvent, CmId, ConnectionManager, Terms},
     cm_sys::event,
+    completions::{Completion, CompletionQueue},
     device::{self, Device},
     diagnose,
-    queue::{Completion, CompletionQueue, Opcode, QueuePair, REMOTE_ACCESS, SendRequest},
+    queue::{Opcode, QueuePair, REMOTE_ACCESS, SendRequest},
     region::VerbsRegion,
     slots::{Owner, Posted, Slots},
 };
@@ -112,8 +113,9 @@ impl VerbsEndpoint {
         let entries = settings.sends + settings.receives;
         let cq =
             CompletionQueue::new(device.clone(), entries, 0).map_err(system("completion queue"))?;
-        let qp = QueuePair::new(device.clone(), &cq, 0, settings.sends, settings.receives, 0)
-            .map_err(system("create a queue pair"))?;
+        let qp =
+            QueuePair::new(device.clone(), (&cq, &cq), 0, settings.sends, settings.receives, 0)
+                .map_err(system("create a queue pair"))?;
         let mut this = Self {
             qp: Some(qp),
             slots: Slots::default(),
@@ -433,7 +435,5 @@ impl Drop for VerbsEndpoint {
             tracing::error!(%error, "cannot destroy a queue pair; its buffers are lost");
             mem::forget(posted);
         }
-        // Channel events must be acknowledged before the completion queue can go.
-        self.arm();
     }
 }

@@ -1,9 +1,8 @@
-//! One device as one lane sees it: a completion queue, the queue pairs of its connections, and the buffers that
-//! the device works on.
+//! One device as one lane sees it: two completion queues, the queue pairs of its connections, and the buffers
+//! that the device works on.
 //!
-//! The completion queue holds everything that its queue pairs could ever complete (send queue and receive
-//! queue of each, because after an error every request completes), so it cannot overflow: a connection for
-//! which there is no room is refused.
+//! What is sent and what arrives complete on queues of their own, so that a lane can sleep until something
+//! arrives: the end of a Send is no news that anybody waits for, as long as there are buffers and room.
 
 #![allow(unsafe_code)]
 
@@ -20,14 +19,15 @@ use buffers::Lease;
 use super::{
     chain::{self, Place},
     cm_sys::KernelQpAttr,
+    completions::{Completion, CompletionQueue},
     device::Device,
     mailbox::{ConnectionHandle, IncomingRequest, Mailbox, Note},
-    queue::{Completion, CompletionQueue, Opcode, QueuePair, SendRequest},
+    queue::{Opcode, QueuePair, SendRequest},
     slots::{Owner, Posted, Slots},
 };
 use crate::wire::{
-    Provider, QpDepths, QpId, WireError, WireEvent, WireFault, WireLimits, Work, WorkCompletion,
-    WorkId,
+    Alarm, Provider, QpDepths, QpId, WireError, WireEvent, WireFault, WireLimits, Work,
+    WorkCompletion, WorkId,
 };
 
 /// Entries of a completion queue at first; it grows as connections come.
@@ -71,12 +71,9 @@ pub(super) struct LaneProvider {
     requests: HashMap<u64, Waiting>,
     connections: HashMap<QpId, Connection>,
     slots: Slots,
-    cq: CompletionQueue,
+    sent: CompletionQueue,
+    arrived: CompletionQueue,
     device: Arc<Device>,
-    /// Entries of the completion queue that are spoken for.
-    cq_reserved: usize,
-    /// Entries that queue pairs which are gone may still have in the queue.
-    cq_lingering: usize,
     send_with_invalidate: bool,
     /// Completions that the device will not report any more.
     ready: VecDeque<WorkCompletion>,
@@ -96,41 +93,38 @@ impl LaneProvider {
         mailbox: Arc<Mailbox<Note>>,
     ) -> io::Result<Self> {
         let entries = COMPLETIONS_AT_FIRST.min(device.attributes.completions_max).max(1);
-        let cq = CompletionQueue::new(device.clone(), entries, lane)?;
+        let sent = CompletionQueue::new(device.clone(), entries, lane)?;
+        let arrived = CompletionQueue::new(device.clone(), entries, lane)?;
         Ok(Self {
             name,
             mailbox,
             requests: HashMap::new(),
             connections: HashMap::new(),
             slots: Slots::default(),
-            cq,
+            sent,
+            arrived,
             send_with_invalidate: device.attributes.send_with_invalidate,
             device,
-            cq_reserved: 0,
-            cq_lingering: 0,
             ready: VecDeque::new(),
             scratch: Vec::new(),
             chain: Vec::new(),
         })
     }
 
-    /// Make room in the completion queue for `entries` more.
-    fn reserve_completions(&mut self, entries: usize) -> Result<(), WireError> {
-        let needed = self.cq_reserved + self.cq_lingering + entries;
-        if needed > self.cq.entries() {
-            let max = self.device.attributes.completions_max;
-            if needed > max {
-                let source = io::Error::from_raw_os_error(libc::ENOSPC);
-                return Err(WireError::System {
-                    operation: "completion queue of the device",
-                    source,
-                });
-            }
-            let wanted = needed.next_power_of_two().min(max);
-            self.cq.resize(wanted).map_err(system("resize the completion queue"))?;
-        }
-        self.cq_reserved += entries;
-        Ok(())
+    /// Make room for the completions of a queue pair.
+    fn reserve(&mut self, depths: &QpDepths) -> Result<(), WireError> {
+        let full = system("completion queue of the device");
+        self.sent.reserve(depths.send_requests).map_err(&full)?;
+        self.arrived.reserve(depths.receives).map_err(|error| {
+            self.sent.release(depths.send_requests, false);
+            full(error)
+        })
+    }
+
+    /// Give it back. `lingering`: there may still be completions in the queues.
+    fn release(&mut self, depths: &QpDepths, lingering: bool) {
+        self.sent.release(depths.send_requests, lingering);
+        self.arrived.release(depths.receives, lingering);
     }
 
     /// A queue pair in the state INIT, with room for its completions.
@@ -142,14 +136,14 @@ impl LaneProvider {
     ) -> Result<(QueuePair, QpDepths), WireError> {
         let QpDepths { send_requests, receives } = wanted;
         let device = self.device.clone();
-        let mut qp =
-            QueuePair::new(device, &self.cq, number, send_requests, receives, INLINE_BYTES)
-                .map_err(system("create a queue pair"))?;
+        let queues = (&self.sent, &self.arrived);
+        let mut qp = QueuePair::new(device, queues, number, send_requests, receives, INLINE_BYTES)
+            .map_err(system("create a queue pair"))?;
         let (send_requests, receives) = qp.depths();
         let depths = QpDepths { send_requests, receives };
         // Nothing of ours may be read or written by the peer on its own.
         let initialised = qp.initialise(init, 0).map_err(system("initialise the queue pair"));
-        match initialised.and_then(|()| self.reserve_completions(reserved_for(&depths))) {
+        match initialised.and_then(|()| self.reserve(&depths)) {
             Ok(()) => Ok((qp, depths)),
             Err(error) => {
                 discard(qp);
@@ -221,7 +215,8 @@ impl LaneProvider {
         connection.disconnected = true;
         connection.sends_posted = 0;
         connection.receives_posted = 0;
-        self.cq_lingering += reserved_for(&connection.depths);
+        self.sent.linger(connection.depths.send_requests);
+        self.arrived.linger(connection.depths.receives);
         let posted = self.slots.take_all_of(id);
         match qp.destroy() {
             Ok(()) => self.ready.extend(posted.into_iter().map(|p| p.complete(Err(fault)))),
@@ -257,10 +252,6 @@ impl LaneProvider {
             young
         });
     }
-}
-
-fn reserved_for(depths: &QpDepths) -> usize {
-    depths.send_requests + depths.receives
 }
 
 /// Destroy a queue pair that has nothing posted.
@@ -394,9 +385,11 @@ impl Provider for LaneProvider {
             return;
         }
         let mut batch = mem::take(&mut self.scratch);
-        if self.cq.poll(&mut batch, room) < room {
-            self.cq_lingering = 0;
-        }
+        // What arrives can be an answer to what was sent, so the ends of Sends are reported first; and to
+        // have them all, the arrivals are looked at before.
+        let arrived = self.arrived.poll(&mut batch, room);
+        self.sent.poll(&mut batch, usize::MAX);
+        batch.rotate_left(arrived);
         for completion in batch.drain(..) {
             self.finish(completion, out);
         }
@@ -435,15 +428,19 @@ impl Provider for LaneProvider {
         }
     }
 
-    fn arm(&mut self) {
-        if let Err(error) = self.cq.arm() {
+    fn arm(&mut self, alarm: Alarm) {
+        let sent = match alarm {
+            Alarm::Everything => self.sent.arm(),
+            Alarm::Arrivals => Ok(()),
+        };
+        if let Err(error) = sent.and_then(|()| self.arrived.arm()) {
             // The device is gone or going: the connection manager's thread reports that.
-            tracing::debug!(device = self.name, %error, "cannot arm the completion queue");
+            tracing::debug!(device = self.name, %error, "cannot arm the completion queues");
         }
     }
 
     fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
-        vec![self.cq.shared_fd(), self.mailbox.shared_fd()]
+        vec![self.sent.shared_fd(), self.arrived.shared_fd(), self.mailbox.shared_fd()]
     }
 
     fn disconnect(&mut self, qp: QpId) {
@@ -466,12 +463,8 @@ impl Provider for LaneProvider {
         if !connection.disconnected {
             connection.handle.disconnect();
         }
-        let reserved = reserved_for(&connection.depths);
-        self.cq_reserved = self.cq_reserved.saturating_sub(reserved);
         let posted = self.slots.take_all_of(qp);
-        if !posted.is_empty() {
-            self.cq_lingering += reserved;
-        }
+        self.release(&connection.depths, !posted.is_empty());
         if let Some(queue) = connection.qp.take()
             && let Err(error) = queue.destroy()
         {
@@ -491,7 +484,5 @@ impl Drop for LaneProvider {
         for qp in open {
             self.destroy(qp);
         }
-        // Channel events must be acknowledged before the completion queue can go.
-        self.arm();
     }
 }

@@ -7,7 +7,8 @@
 //! * [`fabric`]: the process-wide part; [`manager`] is its thread
 //! * [`device`]: an open device with the registered arena
 //! * [`lane`]: a device as one lane sees it, the [`crate::wire::Provider`]
-//! * [`queue`], [`chain`], [`slots`]: the verbs, chains of requests, and who owns what was posted
+//! * [`queue`], [`completions`], [`chain`], [`slots`]: the verbs, chains of requests, and who owns what was
+//!   posted
 //! * [`mailbox`]: between lanes and the thread
 //! * [`endpoint`], [`region`]: the active side, for tests and load tools
 //! * [`cm`], [`cm_sys`]: the connection manager
@@ -17,6 +18,7 @@ mod chain;
 mod cm;
 #[allow(missing_docs)]
 mod cm_sys;
+mod completions;
 mod device;
 mod diagnose;
 mod endpoint;

@@ -1,26 +1,13 @@
-//! Completion queue and queue pair: the verbs themselves, as thin calls. Who owns the buffers is the matter of
+//! The queue pair: the verbs themselves, as thin calls. Who owns the buffers is the matter of
 //! [`super::slots`]; what may be posted when, of [`super::lane`].
 
 #![allow(unsafe_code)]
 
-use std::{
-    ffi::c_void,
-    fmt, io,
-    os::fd::{BorrowedFd, OwnedFd, RawFd},
-    ptr::NonNull,
-    sync::Arc,
-};
+use std::{ffi::c_void, fmt, io, ptr::NonNull, sync::Arc};
 
 use ibverbs_sys as sys;
 
-use super::{
-    cm_sys::KernelQpAttr,
-    device::{Device, set_non_blocking},
-};
-use crate::wire::WireFault;
-
-/// Completions taken from the device at a time.
-const BATCH: usize = 32;
+use super::{cm_sys::KernelQpAttr, completions::CompletionQueue, device::Device};
 
 /// Codes in `qp_attr_mask` that are set by hand.
 const MASK_MIN_RNR_TIMER: u32 = 1 << 15;
@@ -34,150 +21,6 @@ const MIN_RNR_TIMER: u8 = 12;
 
 /// Peers may read and write memory that was registered for it (client side).
 pub(super) const REMOTE_ACCESS: u32 = 0b110;
-
-#[derive(Debug)]
-struct Channel(NonNull<sys::ibv_comp_channel>);
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: created by `CompletionQueue::new`; its queue was destroyed before.
-        unsafe { sys::ibv_destroy_comp_channel(self.0.as_ptr()) };
-    }
-}
-
-/// A completion as the device reports it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Completion {
-    pub wr_id: u64,
-    pub result: Result<usize, WireFault>,
-}
-
-/// A completion queue with its channel. Fields are released from top to bottom, after `drop`.
-#[derive(Debug)]
-pub(super) struct CompletionQueue {
-    raw: NonNull<sys::ibv_cq>,
-    channel: Channel,
-    /// A duplicate of the channel's descriptor.
-    shared: Arc<OwnedFd>,
-    device: Arc<Device>,
-}
-
-// SAFETY: used by one thread at a time through `&mut`, and libibverbs objects are not bound to a thread.
-unsafe impl Send for CompletionQueue {}
-
-impl CompletionQueue {
-    /// A queue of at least `entries`, whose interrupts go to completion vector `vector`.
-    pub(super) fn new(device: Arc<Device>, entries: usize, vector: usize) -> io::Result<Self> {
-        // SAFETY: the context is open.
-        let channel = unsafe { sys::ibv_create_comp_channel(device.context()) };
-        let channel = Channel(NonNull::new(channel).ok_or_else(io::Error::last_os_error)?);
-        // SAFETY: the channel was just created.
-        let fd = unsafe { channel.0.as_ref().fd };
-        set_non_blocking(fd)?;
-        // SAFETY: the channel, which owns the descriptor, outlives the borrow.
-        let shared = Arc::new(unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?);
-        let entries = libc::c_int::try_from(entries).unwrap_or(libc::c_int::MAX);
-        let vector = (vector % device.attributes.completion_vectors) as libc::c_int;
-        // SAFETY: context and channel are open; the vector is one that the device has.
-        let raw = unsafe {
-            sys::ibv_create_cq(
-                device.context(),
-                entries,
-                std::ptr::null_mut(),
-                channel.0.as_ptr(),
-                vector,
-            )
-        };
-        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { raw, channel, shared, device })
-    }
-
-    /// Entries that it holds.
-    pub(super) fn entries(&self) -> usize {
-        // SAFETY: the queue lives.
-        usize::try_from(unsafe { self.raw.as_ref().cqe }).unwrap_or(0)
-    }
-
-    /// Make it hold at least `entries`.
-    pub(super) fn resize(&mut self, entries: usize) -> io::Result<()> {
-        let entries = libc::c_int::try_from(entries)
-            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        // SAFETY: the queue lives.
-        check(unsafe { sys::ibv_resize_cq(self.raw.as_ptr(), entries) })
-    }
-
-    /// Becomes readable at the next completion after [`Self::arm`].
-    pub(super) fn fd(&self) -> RawFd {
-        // SAFETY: the channel lives.
-        unsafe { self.channel.0.as_ref().fd }
-    }
-
-    /// The same, in a form that others may keep past the end of the channel.
-    pub(super) fn shared_fd(&self) -> Arc<OwnedFd> {
-        self.shared.clone()
-    }
-
-    /// Append up to `max` completions; how many there were. Less than `max` means that it was empty.
-    pub(super) fn poll(&mut self, out: &mut Vec<Completion>, max: usize) -> usize {
-        // SAFETY: structures of integers, for which all zeros is a value.
-        let mut raw: [sys::ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
-        let mut taken = 0;
-        // SAFETY: the context is open; the table was filled by the library.
-        let Some(poll_cq) = (unsafe { (*self.device.context()).ops.poll_cq }) else { return 0 };
-        while taken < max {
-            let want = (max - taken).min(BATCH);
-            // SAFETY: the queue lives and `raw` has room for `want`.
-            let got = unsafe { poll_cq(self.raw.as_ptr(), want as libc::c_int, raw.as_mut_ptr()) };
-            let got = usize::try_from(got).unwrap_or(0).min(want);
-            out.extend(raw.iter().take(got).map(|wc| Completion {
-                wr_id: wc.wr_id(),
-                result: match wc.error() {
-                    None => Ok(wc.len()),
-                    Some((status, _)) => Err(fault(status)),
-                },
-            }));
-            taken += got;
-            if got < want {
-                break;
-            }
-        }
-        taken
-    }
-
-    /// Take what the channel has, and ask for the next completion to be reported there.
-    pub(super) fn arm(&mut self) -> io::Result<()> {
-        let mut events = 0;
-        loop {
-            let mut cq = std::ptr::null_mut();
-            let mut context: *mut c_void = std::ptr::null_mut();
-            // SAFETY: the channel is open and does not block.
-            let got = unsafe {
-                sys::ibv_get_cq_event(self.channel.0.as_ptr(), &raw mut cq, &raw mut context)
-            };
-            if got != 0 {
-                break;
-            }
-            events += 1;
-        }
-        if events > 0 {
-            // SAFETY: the channel serves this queue only, so all events were of it.
-            unsafe { sys::ibv_ack_cq_events(self.raw.as_ptr(), events) };
-        }
-        // SAFETY: the context is open; the table was filled by the library.
-        let notify = unsafe { (*self.device.context()).ops.req_notify_cq };
-        let notify = notify.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
-        // SAFETY: the queue lives.
-        check(unsafe { notify(self.raw.as_ptr(), 0) })
-    }
-}
-
-impl Drop for CompletionQueue {
-    fn drop(&mut self) {
-        // SAFETY: queue pairs on it were destroyed before (they hold no reference, their owner sees to it),
-        // and all its events are acknowledged by `arm`.
-        unsafe { sys::ibv_destroy_cq(self.raw.as_ptr()) };
-    }
-}
 
 /// One work request of a send queue.
 #[derive(Debug, Clone, Copy)]
@@ -224,11 +67,11 @@ impl fmt::Debug for QueuePair {
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
-    /// A queue pair with at least the depths given; `number` comes back in asynchronous events. Both its
-    /// queues complete on `cq`.
+    /// A queue pair with at least the depths given; `number` comes back in asynchronous events. What it
+    /// sends completes on the first queue, what it receives on the second.
     pub(super) fn new(
         device: Arc<Device>,
-        cq: &CompletionQueue,
+        (send_cq, receive_cq): (&CompletionQueue, &CompletionQueue),
         number: u64,
         sends: usize,
         receives: usize,
@@ -238,8 +81,8 @@ impl QueuePair {
             let depth = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
             let mut attr = sys::ibv_qp_init_attr {
                 qp_context: number as *mut c_void,
-                send_cq: cq.raw.as_ptr(),
-                recv_cq: cq.raw.as_ptr(),
+                send_cq: send_cq.as_ptr(),
+                recv_cq: receive_cq.as_ptr(),
                 srq: std::ptr::null_mut(),
                 cap: sys::ibv_qp_cap {
                     max_send_wr: depth(sends),
@@ -442,16 +285,16 @@ impl QueuePair {
     }
 }
 
+pub(super) fn check(error: libc::c_int) -> io::Result<()> {
+    if error == 0 { Ok(()) } else { Err(errno(error)) }
+}
+
 fn errno(error: libc::c_int) -> io::Error {
     // Some providers return -1 and set errno, most return the error itself, a few its negative.
     match error {
         -1 => io::Error::last_os_error(),
         other => io::Error::from_raw_os_error(other.saturating_abs()),
     }
-}
-
-fn check(error: libc::c_int) -> io::Result<()> {
-    if error == 0 { Ok(()) } else { Err(errno(error)) }
 }
 
 /// In the library's form, and which of them count.
@@ -499,22 +342,6 @@ fn copy_address(to: &mut sys::ibv_ah_attr, from: &super::cm_sys::KernelAh) {
     to.static_rate = from.static_rate;
     to.is_global = from.is_global;
     to.port_num = from.port_num;
-}
-
-fn fault(status: sys::ibv_wc_status::Type) -> WireFault {
-    use sys::ibv_wc_status as code;
-    match status {
-        code::IBV_WC_WR_FLUSH_ERR => WireFault::Flushed,
-        code::IBV_WC_REM_ACCESS_ERR => WireFault::RemoteAccess,
-        code::IBV_WC_REM_INV_REQ_ERR | code::IBV_WC_REM_OP_ERR | code::IBV_WC_REM_ABORT_ERR => {
-            WireFault::RemoteOperation
-        }
-        code::IBV_WC_RETRY_EXC_ERR | code::IBV_WC_RESP_TIMEOUT_ERR => WireFault::RetryExceeded,
-        code::IBV_WC_RNR_RETRY_EXC_ERR => WireFault::ReceiverNotReady,
-        code::IBV_WC_LOC_LEN_ERR => WireFault::LocalLength,
-        code::IBV_WC_FATAL_ERR => WireFault::DeviceGone,
-        _ => WireFault::Local,
-    }
 }
 
 #[cfg(test)]

@@ -182,8 +182,15 @@ impl RdmaSide {
                 conn.close(self.now, CloseReason::Refused);
             }
         }
-        let link =
-            Link { device, qp, peer: request.peer, conn, _admission: admission, listed: false };
+        let link = Link {
+            device,
+            qp,
+            peer: request.peer,
+            conn,
+            _admission: admission,
+            listed: false,
+            awaits: false,
+        };
         // There is room: it was checked when the request came in.
         let Some(key) = self.links.insert(link) else { return };
         if let Some(Some(device)) = self.devices.get_mut(device) {

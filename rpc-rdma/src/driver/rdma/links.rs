@@ -63,6 +63,8 @@ pub(super) struct Link {
     pub _admission: Admission,
     /// Whether it stands in the list of those that have something to do.
     pub listed: bool,
+    /// Whether it waits for the end of what it has posted.
+    pub awaits: bool,
 }
 
 #[derive(Debug, Default)]

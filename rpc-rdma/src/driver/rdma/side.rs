@@ -23,7 +23,7 @@ use crate::{
     conn::{Action, CallId, CloseReason, Connection},
     driver::{ConnectionLimits, LogRate},
     service::{Peer, ReplyBudget, Ticket, Transport},
-    wire::{Provider, QpId, WireError, WireEvent, WireLimits, Work, WorkCompletion, WorkId},
+    wire::{Alarm, Provider, QpId, WireError, WireEvent, WireLimits, Work, WorkCompletion, WorkId},
     xdr::Rope,
 };
 
@@ -83,6 +83,8 @@ pub struct RdmaSide {
     pub(super) now: Instant,
     pub(super) stats: RdmaStats,
     leases: LeaseQueue,
+    /// Connections that wait for the end of what they have posted.
+    awaiting: usize,
     listed: Vec<LinkKey>,
     ready: Vec<DeliveredCall>,
     completions: Vec<WorkCompletion>,
@@ -109,6 +111,7 @@ impl RdmaSide {
             draining: false,
             now,
             stats: RdmaStats::default(),
+            awaiting: 0,
             listed: Vec::new(),
             ready: Vec::new(),
             completions: Vec::with_capacity(COMPLETIONS_PER_TURN),
@@ -173,9 +176,12 @@ impl RdmaSide {
         self.devices.iter_mut().flatten().for_each(|device| device.provider.flush());
     }
 
-    /// Ask all devices for a wake-up at the next completion.
+    /// Ask all devices for a wake-up at the next message; at the next completion of any kind if somebody
+    /// waits for what that would free.
     pub fn arm(&mut self) {
-        self.devices.iter_mut().flatten().for_each(|device| device.provider.arm());
+        let waits = self.awaiting > 0 || self.leases.len() > 0 || self.pool.is_starved();
+        let alarm = if waits { Alarm::Everything } else { Alarm::Arrivals };
+        self.devices.iter_mut().flatten().for_each(|device| device.provider.arm(alarm));
     }
 
     /// What becomes readable when there is something to do.
@@ -361,6 +367,10 @@ impl RdmaSide {
                 self.carry_out(key, action);
             }
             self.serve_leases();
+            if let Some(link) = self.links.get_mut(key) {
+                let before = mem::replace(&mut link.awaits, link.conn.awaits_completions());
+                self.awaiting = self.awaiting + usize::from(link.awaits) - usize::from(before);
+            }
         }
     }
 
@@ -417,6 +427,7 @@ impl RdmaSide {
 
     fn destroy(&mut self, key: LinkKey) {
         let Some(link) = self.links.remove(key) else { return };
+        self.awaiting -= usize::from(link.awaits);
         if let Some(Some(device)) = self.devices.get_mut(link.device) {
             device.by_qp.remove(&link.qp);
             device.provider.destroy(link.qp);
