@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use buffers::Lease;
+use buffers::{Lease, Pages, Payload};
 use bytes::Bytes;
 
 use crate::{
@@ -107,8 +107,9 @@ pub enum Operation {
     /// Target of a symbolic link.
     ReadLink { object: ObjectHandle },
     /// Read up to `count` bytes at `offset` into `into`, which holds at least `count` bytes plus
-    /// `buffers::pool::SLACK_BYTES`.
-    Read { object: ObjectHandle, offset: u64, count: u32, into: Lease },
+    /// `buffers::pool::SLACK_BYTES`. Where `pages` is given, a backend that can may answer with pages of the
+    /// page cache in it instead.
+    Read { object: ObjectHandle, offset: u64, count: u32, into: Lease, pages: Option<Pages> },
     /// Write all of `data` at `offset`.
     Write { object: ObjectHandle, offset: u64, data: Bytes, stability: Stability },
     /// Make what was written between `offset` and `offset + count` stable; 0 means to the end.
@@ -200,7 +201,7 @@ pub enum Outcome {
     /// ReadLink: the target.
     LinkTarget { target: Bytes },
     /// Read: the data, and whether it reaches the end of the file.
-    Data { data: Bytes, end_of_file: bool },
+    Data { data: Payload, end_of_file: bool },
     /// Write: how much was written (all, or what the device took), how stable it is, and the verifier that
     /// was valid before the write began.
     Written { count: u32, stability: Stability, verifier: WriteVerifier },

@@ -6,6 +6,7 @@
 #   TRANSPORTS  default "rdma tcp"
 #   ROUNDS      default 3
 #   SECONDS_PER_RUN  default 5
+#   CASES       only those whose name matches this expression, as "4k-qd1$" (default: all)
 # Both serve the same directory on the same file system. Prints ratios ours/knfsd as JSON, and leaves them in
 # RESULTS_DIRECTORY/knfsd.json with the raw figures beside it.
 set -euo pipefail
@@ -98,7 +99,7 @@ for transport in $transports; do
         order='aqueduct knfsd'
         if [ $((round % 2)) = 0 ]; then order='knfsd aqueduct'; fi
         while read -r name rw size depth; do
-            if [ -z "$name" ]; then continue; fi
+            if [ -z "$name" ] || ! [[ $name =~ ${CASES:-.} ]]; then continue; fi
             for who in $order; do
                 mount_of "$who" "$transport"
                 value=$(run_fio "$rw" "$size" "$depth" </dev/null)

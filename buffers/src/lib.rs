@@ -8,6 +8,7 @@
 //! * [`pool`]: size classes over a part of the arena, one pool for each lane.
 //! * [`lease`]: a piece in somebody's hand; it goes back to its pool when it is dropped.
 //! * [`budget`]: how many bytes somebody may hold at a time.
+//! * [`pages`]: pages of the page cache that go to a socket by reference.
 //! * [`copies`]: the counter of payload bytes that were copied by the CPU in our code.
 //!
 //! A lease becomes [`bytes::Bytes`] without a copy ([`Lease::freeze`]); whoever gets such `Bytes` asks the
@@ -17,9 +18,13 @@ pub mod arena;
 pub mod budget;
 pub mod copies;
 pub mod lease;
+pub mod pages;
+pub mod payload;
 pub mod pool;
 
 pub use arena::{Arena, ArenaError, Location};
 pub use budget::{Budget, Permit};
 pub use lease::Lease;
+pub use pages::{PagePool, Pages};
+pub use payload::Payload;
 pub use pool::{Pool, PoolLayout, PoolStats};

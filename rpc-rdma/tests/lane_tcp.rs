@@ -3,7 +3,7 @@
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use buffers::{Pool, pool::SLACK_BYTES};
+use buffers::{PagePool, Pages, Payload, Pool, pool::SLACK_BYTES};
 use bytes::Bytes;
 use rpc_rdma::{
     driver::{ConnectionLimits, Lane, LaneHandle, LaneSettings, stream::StreamSettings},
@@ -27,12 +27,13 @@ use rpc_rdma::{
 
 /// Procedure 1 echoes its payload at once, 2 echoes it from another thread, 3 gives as many bytes as asked,
 /// 4 is never done with giving them, 5 gives one byte in a buffer of that size, 6 as many bytes as asked in a
-/// buffer of that size.
+/// buffer of that size, 7 as many in pages of a file.
 struct Echo {
     waker: Waker,
     done: Arc<Mutex<Vec<(Ticket, Rope)>>>,
     endless: Arc<AtomicUsize>,
     pool: Arc<Pool>,
+    page_pool: Arc<PagePool>,
 }
 
 fn echo(call: &Call) -> Rope {
@@ -46,6 +47,35 @@ fn echo(call: &Call) -> Rope {
         }
         Err(_) => reply::error(xid, AcceptError::GarbageArguments),
     }
+}
+
+impl Echo {
+    /// The first `len` bytes of [`page_file`].
+    fn pages(&self, len: usize) -> Pages {
+        let file = page_file();
+        let pages = self.page_pool.take(0, len).unwrap();
+        while pages.len() < len {
+            let at = pages.len();
+            pages.filled(pages.splice_from(file.as_fd(), at as u64, len - at).unwrap());
+        }
+        pages
+    }
+}
+
+fn page_bytes() -> Vec<u8> {
+    (0..1_000_000u32).map(|n| (n / 3 % 253) as u8).collect()
+}
+
+/// A file that holds [`page_bytes`] and has no name any more.
+fn page_file() -> std::fs::File {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("aqueduct-lane-tcp-{}-{number}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, page_bytes()).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    file
 }
 
 impl Service for Echo {
@@ -65,6 +95,13 @@ impl Service for Echo {
                 let len = call.args().u32("length").unwrap_or(0) as usize;
                 let mut w = reply::success(xid);
                 w.payload(Bytes::from(vec![7; len.min(budget.bulk_bytes_max(64))]));
+                Begun::Reply(w.finish())
+            }
+            7 => {
+                let len = call.args().u32("length").unwrap_or(0) as usize;
+                let mut w = reply::success(xid);
+                w.payload(Payload::Pages(Arc::new(self.pages(len))));
+                w.u32(0x656e_6421);
                 Begun::Reply(w.finish())
             }
             procedure @ (5 | 6) => {
@@ -131,7 +168,8 @@ fn serve(stream: StreamSettings, limits: Arc<ConnectionLimits>) -> Server {
         Box::new(|context| {
             let (waker, done) = (context.waker.clone(), Arc::default());
             let pool = context.pool.clone();
-            Ok(Box::new(Echo { waker, done, endless: begun, pool }) as Box<dyn Service>)
+            Ok(Box::new(Echo { waker, done, endless: begun, pool, page_pool: PagePool::new(4) })
+                as Box<dyn Service>)
         }),
     )
     .unwrap();
@@ -210,6 +248,29 @@ fn sizes_inline_and_bulk_at_once_and_later() {
         }
     }
     every_buffer_comes_back(&server);
+}
+
+#[test]
+fn pages_of_a_file_stand_in_their_place_of_the_stream() {
+    let server = simple();
+    let mut stream = connect(&server);
+    let data = page_bytes();
+    for (xid, len) in [1usize, 4095, 4096, 70_001, 1_000_000, 3].into_iter().enumerate() {
+        let xid = xid as u32;
+        // Others around it, so that slices and pages alternate in one queue.
+        let calls = [
+            framed(&call(xid, 1, |w| w.opaque(b"before"))),
+            framed(&call(xid, 7, |w| w.u32(len as u32))),
+            framed(&call(xid, 1, |w| w.opaque(b"after"))),
+        ];
+        stream.write_all(&calls.concat()).unwrap();
+        check_echo(&read_record(&mut stream).unwrap(), xid, b"before");
+        let reply = read_record(&mut stream).unwrap();
+        check_echo(&reply, xid, &data[..len]);
+        assert_eq!(reply[reply.len() - 4..], *b"end!", "{len}");
+        assert_eq!(reply.len(), 28 + len.next_multiple_of(4) + 4);
+        check_echo(&read_record(&mut stream).unwrap(), xid, b"after");
+    }
 }
 
 #[test]

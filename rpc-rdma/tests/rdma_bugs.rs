@@ -528,7 +528,7 @@ fn bug_4_a_kept_reply_goes_out_again_with_the_chunks_of_the_new_connection() {
     let mut rig = Rig::default();
     let kept = {
         let mut out = rpc_rdma::rpc::reply::success(XID);
-        out.payload(pattern(7001).into());
+        out.payload(pattern(7001));
         out.finish()
     };
     // First inline into a Reply chunk, then, on another connection, into a Write chunk.

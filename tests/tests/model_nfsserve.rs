@@ -107,7 +107,7 @@ fn the_caller_is_checked_although_the_file_system_does_not() {
     let make = create(&lane, b"private", guarded(0o600));
     let object = created(lane.call(&user(10), make));
     let into = lane.buffer(1);
-    let read = Operation::Read { object, offset: 0, count: 1, into };
+    let read = Operation::Read { object, offset: 0, count: 1, into, pages: None };
     assert_eq!(kind(&lane.call(&user(11), read)), Some(ErrorKind::Access));
     let write = |data| Operation::Write {
         object,

@@ -83,6 +83,8 @@ pub struct LocalBackend {
     pub(super) verifier: Verifier,
     pub(super) locks: DirectoryLocks,
     pub(super) dont_cache_works: AtomicBool,
+    /// The file system gives pages to a pipe.
+    pub(super) splice_works: AtomicBool,
     pub(super) direct_missing_logged: AtomicBool,
     pub(super) fail_next_sync: AtomicBool,
     commit_syncs: AtomicU64,
@@ -137,6 +139,7 @@ impl LocalBackend {
             verifier: Verifier::new(),
             locks: DirectoryLocks::default(),
             dont_cache_works: AtomicBool::new(true),
+            splice_works: AtomicBool::new(true),
             direct_missing_logged: AtomicBool::new(false),
             fail_next_sync: AtomicBool::new(false),
             commit_syncs: AtomicU64::new(0),

@@ -217,9 +217,9 @@ impl LocalLane {
         self.next_tag = self.next_tag.wrapping_add(1);
         let tag = self.next_tag;
         let (transfer, step) = match operation {
-            Operation::Read { offset, count, into, .. } => {
+            Operation::Read { offset, count, into, pages, .. } => {
                 let what = (offset, count, into);
-                let (read, step) = ReadTransfer::start(&self.backend, subject, &attr, what);
+                let (read, step) = ReadTransfer::start(&self.backend, subject, &attr, what, pages);
                 (read.map(|read| Transfer::Read(Box::new(read))), step)
             }
             Operation::Write { offset, data, stability, .. } => {

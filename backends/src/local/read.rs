@@ -5,12 +5,17 @@
 //! way round (old data under new attributes) it would not.
 //!
 //! Small reads of cached data are answered at once (`RWF_NOWAIT`); the rest goes through the ring or a thread.
-//! A direct read is widened to the alignment that the drive asks for; the answer is a slice of the middle, so
+//! Where the transport can send pages of the page cache as they are, large reads give it those (splice(2), on a
+//! thread of the ring) and nothing is copied. A direct read is widened to the alignment that the drive asks for; the answer is a slice of the middle, so
 //! no byte is copied.
 
-use std::{io::IoSliceMut, sync::atomic::Ordering};
+use std::{
+    io::IoSliceMut,
+    sync::{Arc, atomic::Ordering},
+};
 
-use buffers::Lease;
+use buffers::{Lease, Pages, Payload};
+use bytes::Bytes;
 use rustix::io::ReadWriteFlags;
 
 use crate::{
@@ -44,6 +49,8 @@ pub struct ReadTransfer {
     from: u64,
     len: usize,
     got: usize,
+    /// The buffer, while pages are read instead.
+    spare: Option<Lease>,
     align: Option<u64>,
     flags: i32,
     fd: Fd,
@@ -51,22 +58,24 @@ pub struct ReadTransfer {
 }
 
 impl ReadTransfer {
-    /// Plan a read that the caller may do; perhaps answer at once. `attr`: the file now.
+    /// Plan a read that the caller may do; perhaps answer at once. `attr`: the file now. `pages`: for pages
+    /// of the page cache, where they may be sent as they are.
     pub fn start(
         backend: &LocalBackend,
         subject: Subject,
         attr: &Attributes,
         (offset, count, into): (u64, u32, Lease),
+        pages: Option<Pages>,
     ) -> (Option<Self>, Step) {
         match Self::plan(backend, &subject, attr, (offset, count, &into)) {
             Ok(Plan::Nothing { end_of_file, around }) => {
-                let data = into.freeze(0, 0);
+                let data = Payload::Bytes(Bytes::new());
                 let done = Ok(Outcome::Data { data, end_of_file });
                 (None, Step::Done(subject.answer_with(done, around)))
             }
             Ok(Plan::Move(read)) => {
                 let mut read = *read;
-                let step = read.begin(into);
+                let step = read.begin(backend, into, pages);
                 (Some(read), step)
             }
             Err(error) => (None, Step::Done(subject.answer(Err(error)))),
@@ -95,6 +104,7 @@ impl ReadTransfer {
             from: offset,
             len: count,
             got: 0,
+            spare: None,
             align: None,
             flags: 0,
             fd: buffered.ok_or_else(not_prepared)?.clone(),
@@ -128,8 +138,17 @@ impl ReadTransfer {
         }
     }
 
-    /// Try at once what is small and may be in the page cache.
-    fn begin(&mut self, mut into: Lease) -> Step {
+    /// Try at once what is small and may be in the page cache; send what is large by reference.
+    fn begin(&mut self, backend: &LocalBackend, mut into: Lease, pages: Option<Pages>) -> Step {
+        if let Some(pages) = pages
+            && self.align.is_none()
+            && self.flags == 0
+            && self.len > INLINE_BYTES_MAX
+            && backend.splice_works.load(Ordering::Relaxed)
+        {
+            self.spare = Some(into);
+            return self.next_pages(pages);
+        }
         if self.align.is_none() && self.flags == 0 && self.len <= INLINE_BYTES_MAX {
             let part = into.get_mut(..self.len).unwrap_or_default();
             let flags = ReadWriteFlags::NOWAIT;
@@ -154,11 +173,25 @@ impl ReadTransfer {
         })
     }
 
+    fn next_pages(&mut self, pages: Pages) -> Step {
+        Step::Io(Io {
+            file: self.fd.clone(),
+            offset: self.from + self.got as u64,
+            flags: 0,
+            identity: None,
+            kind: IoKind::Splice { pages, len: self.len - self.got },
+        })
+    }
+
     /// Some bytes have come, or an error.
     pub fn advance(&mut self, backend: &LocalBackend, done: IoDone) -> Step {
-        let IoKind::Read { into, .. } = done.io.kind else {
-            let error = BackendError::new(ErrorKind::ServerFault, "read");
-            return Step::Done(self.subject.answer(Err(error)));
+        let into = match done.io.kind {
+            IoKind::Read { into, .. } => into,
+            IoKind::Splice { pages, .. } => return self.advance_pages(backend, pages, done.result),
+            _ => {
+                let error = BackendError::new(ErrorKind::ServerFault, "read");
+                return Step::Done(self.subject.answer(Err(error)));
+            }
         };
         match usize::try_from(done.result) {
             Ok(got) => {
@@ -171,6 +204,31 @@ impl ReadTransfer {
                 self.next(into)
             }
             Err(_) => self.failed(backend, -done.result, into),
+        }
+    }
+
+    /// Some pages have come, or an error: then the data is copied, which every file system can.
+    fn advance_pages(&mut self, backend: &LocalBackend, pages: Pages, result: i32) -> Step {
+        match usize::try_from(result) {
+            Ok(got) => {
+                pages.filled(got);
+                self.got += got;
+                if got == 0 || self.got >= self.len {
+                    self.spare = None;
+                    return self.answer(Payload::Pages(Arc::new(pages)));
+                }
+                self.next_pages(pages)
+            }
+            Err(_) => {
+                if matches!(-result, libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS) {
+                    backend.splice_works.store(false, Ordering::Relaxed);
+                }
+                self.got = 0;
+                match self.spare.take() {
+                    Some(into) => self.next(into),
+                    None => Step::Done(self.subject.answer(Err(not_prepared()))),
+                }
+            }
         }
     }
 
@@ -206,6 +264,11 @@ impl ReadTransfer {
         let len = self.got.saturating_sub(skip).min(self.count);
         // A read that ended before the wanted bytes gives an empty slice.
         let data = into.freeze(if len == 0 { 0 } else { skip }, len);
+        self.answer(data.into())
+    }
+
+    fn answer(&self, data: Payload) -> Step {
+        let len = data.len();
         // Less than there was: it has been cut off since.
         let attr = if len < self.count { self.stat_again() } else { Ok(self.attr) };
         let end = self.offset.saturating_add(len as u64);

@@ -133,7 +133,7 @@ impl Tree {
         let len = data.read(offset, space);
         let end_of_file = offset.saturating_add(len as u64) >= data.size();
         copies::count(Why::Backend, len);
-        Ok(Outcome::Data { data: into.freeze(0, len), end_of_file })
+        Ok(Outcome::Data { data: into.freeze(0, len).into(), end_of_file })
     }
 
     pub(super) fn write(

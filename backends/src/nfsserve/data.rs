@@ -38,7 +38,7 @@ impl<F: NFSFileSystem + Send + Sync> Shared<F> {
         permission::require_read(who, &attr, step)?;
         // Some file systems add offset and count without a check.
         if offset >= attr.size {
-            return Ok(Outcome::Data { data: Bytes::new(), end_of_file: true });
+            return Ok(Outcome::Data { data: Bytes::new().into(), end_of_file: true });
         }
         let read = self.fs.read(id, offset, count).await;
         let (data, end) = read.map_err(convert::object_error(step))?;
@@ -51,7 +51,7 @@ impl<F: NFSFileSystem + Send + Sync> Shared<F> {
         // What was cut off here was not the end; and nothing at all can only be the end, since a client
         // would ask again for ever.
         let end_of_file = (end && len == data.len()) || (len == 0 && count > 0);
-        Ok(Outcome::Data { data: into.freeze(0, len), end_of_file })
+        Ok(Outcome::Data { data: into.freeze(0, len).into(), end_of_file })
     }
 
     pub(super) async fn write(

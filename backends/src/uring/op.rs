@@ -2,11 +2,11 @@
 //! done by a plain system call where there is no ring.
 use std::{
     io::{IoSlice, IoSliceMut},
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::Arc,
 };
 
-use buffers::Lease;
+use buffers::{Lease, Pages};
 use bytes::Bytes;
 use io_uring::{opcode, squeue, types};
 use rustix::io::ReadWriteFlags;
@@ -23,6 +23,13 @@ pub enum IoKind {
         /// First byte of the lease to fill.
         start: usize,
         /// How many bytes to read.
+        len: usize,
+    },
+    /// Put pages of the file, up to `len` bytes, into `pages`. Whoever gets the result counts them.
+    Splice {
+        /// Where to.
+        pages: Pages,
+        /// How many bytes.
         len: usize,
     },
     /// Write all of these bytes.
@@ -76,6 +83,11 @@ impl Io {
                 let mut parts = [IoSliceMut::new(part)];
                 rustix::io::preadv2(&self.file, &mut parts, self.offset, flags)
             }
+            IoKind::Splice { pages, len } => {
+                pages.splice_from(self.file.as_fd(), self.offset, *len).map_err(|error| {
+                    rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO)
+                })
+            }
             IoKind::Write { data } => {
                 rustix::io::pwritev2(&self.file, &[IoSlice::new(data)], self.offset, flags)
             }
@@ -114,6 +126,14 @@ impl Io {
                         .rw_flags(flags)
                         .build(),
                 }
+            }
+            IoKind::Splice { pages, len } => {
+                let bytes = u32::try_from(*len).ok()?;
+                let from = i64::try_from(offset).ok()?;
+                let pipe = types::Fd(pages.entrance().ok()?.as_raw_fd());
+                // The slot of the table would be the pipe's, not the file's.
+                let file = types::Fd(self.file.as_raw_fd());
+                return Some(opcode::Splice::new(file, from, pipe, -1, bytes).build());
             }
             IoKind::Write { data } => {
                 let bytes = u32::try_from(data.len()).ok()?;

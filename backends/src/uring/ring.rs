@@ -24,7 +24,7 @@ use rustix::event::EventfdFlags;
 
 use super::{
     files::FileSlots,
-    op::Io,
+    op::{Io, IoKind},
     personality::{self, Made},
 };
 
@@ -244,7 +244,10 @@ impl Inner {
             }
         }
         let personality = if item.io.identity.is_some() { self.nobody } else { 0 };
-        let slot = self.file_slot(&item.io.file);
+        let slot = match item.io.kind {
+            IoKind::Splice { .. } => None,
+            _ => self.file_slot(&item.io.file),
+        };
         let arena = self.arena.as_deref();
         let Some(entry) = item.io.entry(slot, |bytes| Some(arena?.locate(bytes)?.chunk)) else {
             self.deliver(item, -libc::EINVAL);
@@ -426,6 +429,7 @@ fn probe(ring: &IoUring) -> io::Result<()> {
         opcode::ReadFixed::CODE,
         opcode::WriteFixed::CODE,
         opcode::Fsync::CODE,
+        opcode::Splice::CODE,
     ];
     if needed.into_iter().all(|code| probe.is_supported(code)) {
         Ok(())
@@ -462,7 +466,6 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
-    use crate::uring::op::IoKind;
 
     fn open(settings: RingSettings) -> Option<(LaneRing, Arc<Pool>)> {
         let pool = Pool::standalone(16 << 20);

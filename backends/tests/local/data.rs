@@ -23,6 +23,11 @@ fn what_is_written_is_read() {
         let (read, end) = lane.read(file, 0, 300_000);
         assert!(read == data, "{way:?}");
         assert!(end);
+        let by_page = matches!(way.io_mode, IoMode::Buffered);
+        assert!(
+            lane.by_page == usize::from(by_page) || way.io_mode == IoMode::DontCache,
+            "{way:?}"
+        );
         let (read, end) = lane.read(file, 1, 299_998);
         assert!(read == data[1..299_999], "{way:?}");
         assert!(!end);

@@ -2,7 +2,11 @@
 //! lost wake-up fails the test.
 
 use std::{
-    os::fd::OwnedFd,
+    io::{self, Read},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     sync::Arc,
     task::{Wake, Waker},
 };
@@ -16,7 +20,7 @@ use backends::{
     op::{CreateHow, Entry, ReadDirectory, Stability, WriteVerifier},
     uring::{LaneRing, RingSettings},
 };
-use buffers::{Lease, Pool, pool::SLACK_BYTES};
+use buffers::{Lease, PagePool, Pages, Payload, Pool, pool::SLACK_BYTES};
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -54,6 +58,8 @@ pub struct TestLane {
     early: Vec<Completion>,
     /// Duplicates of the lane's descriptors.
     ready: Vec<Arc<OwnedFd>>,
+    /// READs that were answered with pages of the page cache.
+    pub by_page: usize,
 }
 
 /// The identity that created files belong to: root where tests run as root, else the process's user.
@@ -92,7 +98,8 @@ impl TestLane {
         };
         let lane = backend.clone().attach(&resources).unwrap();
         let ready = lane.wake_fds();
-        Self { backend, pool, who: myself(), lane, wake, next: 0, early: Vec::new(), ready }
+        let (who, early) = (myself(), Vec::new());
+        Self { backend, pool, who, lane, wake, next: 0, early, ready, by_page: 0 }
     }
 
     pub fn submit(&mut self, who: &Arc<Identity>, operation: Operation) -> u64 {
@@ -247,9 +254,28 @@ impl TestLane {
         offset: u64,
         count: u32,
     ) -> Result<(Bytes, bool), ErrorKind> {
+        let copied = self.read_to(who, (object, offset, count), None)?;
+        // The same once more, as a transport asks that can send pages by reference.
+        let pages = PagePool::new(1).take(offset, count as usize);
+        assert_eq!(self.read_to(who, (object, offset, count), pages)?, copied);
+        Ok(copied)
+    }
+
+    fn read_to(
+        &mut self,
+        who: &Arc<Identity>,
+        (object, offset, count): (ObjectHandle, u64, u32),
+        pages: Option<Pages>,
+    ) -> Result<(Bytes, bool), ErrorKind> {
         let into = self.lease(count as usize);
-        match self.run_as(who, Operation::Read { object, offset, count, into }).result {
-            Ok(Outcome::Data { data, end_of_file }) => Ok((data, end_of_file)),
+        match self.run_as(who, Operation::Read { object, offset, count, into, pages }).result {
+            Ok(Outcome::Data { data: Payload::Bytes(data), end_of_file }) => {
+                Ok((data, end_of_file))
+            }
+            Ok(Outcome::Data { data: Payload::Pages(pages), end_of_file }) => {
+                self.by_page += 1;
+                Ok((received(&pages), end_of_file))
+            }
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error.kind),
         }
@@ -284,6 +310,25 @@ impl TestLane {
             Err(error) => Err(error.kind),
         }
     }
+}
+
+/// What arrives at the other end of a socket.
+fn received(pages: &Pages) -> Bytes {
+    let len = pages.len();
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let mut data = vec![0; len];
+    let mut got = 0;
+    while got < len {
+        if !pages.is_empty() {
+            match pages.splice_to(ours.as_fd(), false) {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => panic!("{error}"),
+                _ => {}
+            }
+        }
+        got += theirs.read(&mut data[got..]).unwrap();
+    }
+    data.into()
 }
 
 /// Bytes that differ from place to place and from seed to seed.

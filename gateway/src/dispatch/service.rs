@@ -15,11 +15,11 @@ use std::{
 use backends::{
     BackendError, Completion, ErrorKind, LaneResources, Operation, Request as BackendRequest, Token,
 };
-use buffers::Lease;
+use buffers::{Lease, PagePool};
 use bytes::Bytes;
 use rpc_rdma::{
     rpc::{AcceptError, Call, reply, reply::ACCEPTED_BYTES},
-    service::{Begun, Peer, ReplyBudget, Service, Ticket},
+    service::{Begun, Peer, ReplyBudget, Service, Ticket, Transport},
     xdr::Rope,
 };
 
@@ -40,6 +40,11 @@ use crate::{
     nfs3::{self, Done, Plan, Reply, Request, Scope, Status},
 };
 
+/// Smaller READs are copied: that costs less than what it takes to send them by reference.
+const BY_PAGE_BYTES_MIN: u32 = (64 << 10) + 1;
+/// READs of one lane that are sent by reference at a time; those beyond are copied.
+const PIPES_MAX: usize = 32;
+
 /// Serves the calls of one lane. Lives on the lane's thread.
 #[derive(Debug)]
 pub struct LaneService {
@@ -49,6 +54,7 @@ pub struct LaneService {
     pub(super) attachments: Attachments,
     pub(super) calls: Calls,
     starved: Starved,
+    page_pool: Arc<PagePool>,
     inbox: Arc<Inbox>,
     completions: Vec<Completion>,
     last_warning: Option<Instant>,
@@ -91,6 +97,7 @@ impl LaneService {
         attachments.follow(exports.table(), &resources);
         Ok(Self {
             starved: Starved::new(Arc::clone(&resources.pool), shared.limits.waiting_reads_max),
+            page_pool: PagePool::new(PIPES_MAX),
             inbox: Arc::new(Inbox::new(resources.waker.clone())),
             exports,
             resources,
@@ -202,7 +209,8 @@ impl LaneService {
             Plan::Ask(operation) => self.drive(token, operation),
             Plan::Read { offset, count } => {
                 let count = count.min(self.starved.read_bytes_max());
-                self.read(Waiting { token, offset, count })
+                let by_page = origin.peer.transport == Transport::Tcp;
+                self.read(Waiting { token, offset, count, by_page })
             }
         }
     }
@@ -262,9 +270,14 @@ impl LaneService {
         else {
             return None;
         };
-        let Waiting { token, offset, count } = waiting;
+        let Waiting { token, offset, count, by_page } = waiting;
         let object = scope.object;
-        self.drive(token, Operation::Read { object, offset, count, into })
+        let pages = if by_page && count >= BY_PAGE_BYTES_MIN {
+            self.page_pool.take(offset, count as usize)
+        } else {
+            None
+        };
+        self.drive(token, Operation::Read { object, offset, count, into, pages })
     }
 
     /// Hand an operation of a call to its backend; go on as long as the answers come at once.

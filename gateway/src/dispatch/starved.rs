@@ -17,6 +17,8 @@ pub struct Waiting {
     pub offset: u64,
     /// How much.
     pub count: u32,
+    /// The reply may carry pages of the page cache.
+    pub by_page: bool,
 }
 
 /// Buffer memory for reads, and those who wait for it.
@@ -103,7 +105,7 @@ mod tests {
     use super::*;
 
     fn waiting(token: Token) -> Waiting {
-        Waiting { token, offset: 0, count: 1 << 20 }
+        Waiting { token, offset: 0, count: 1 << 20, by_page: false }
     }
 
     #[test]
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(starved.serve().map(|(w, _)| w.token), Some(token + 1));
         assert!(starved.serve().is_none());
         // Small reads have memory of their own.
-        let small = Waiting { token: 99, offset: 0, count: 4096 };
+        let small = Waiting { token: 99, offset: 0, count: 4096, by_page: false };
         assert!(matches!(starved.lease(small), Grant::Lease(_)));
     }
 }

@@ -277,18 +277,19 @@ impl<E: Endpoint> RdmaClient<E> {
         let mut before = 0;
         let mut chunks = Vec::with_capacity(message.pieces.len());
         for piece in &message.pieces {
-            let padding = pad_bytes(piece.data.len());
+            let data = piece.data.bytes().ok_or(ClientError::Failed(WireFault::Local))?;
+            let padding = pad_bytes(data.len());
             let position = piece.at + before;
             let chunk = match self.settings.shape.read_padding && padding > 0 {
                 true => {
-                    let mut padded = piece.data.to_vec();
-                    padded.resize(piece.data.len() + padding, 0);
+                    let mut padded = data.to_vec();
+                    padded.resize(data.len() + padding, 0);
                     self.read_chunk(position, &padded, lists)?
                 }
-                false => self.read_chunk(position, &piece.data, lists)?,
+                false => self.read_chunk(position, data, lists)?,
             };
             chunks.push(chunk);
-            before += piece.data.len() + padding;
+            before += data.len() + padding;
         }
         Ok(chunks)
     }
@@ -406,7 +407,7 @@ impl<R: super::endpoint::Region> Pending<R> {
         let at = at.ok_or("the reply is too short for its bulk data")?;
         let pieces = match bulk.is_empty() {
             true => Vec::new(),
-            false => vec![Piece { at, data: bulk.into() }],
+            false => vec![Piece { at, data: Bytes::from(bulk).into() }],
         };
         Ok(Rope { head, pieces })
     }

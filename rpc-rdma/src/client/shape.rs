@@ -125,7 +125,8 @@ mod tests {
         let shape = Shape::default();
         let call = |head, bulk| {
             let data = Bytes::from(vec![0; bulk]);
-            let pieces = if bulk > 0 { vec![Piece { at: head, data }] } else { Vec::new() };
+            let pieces =
+                if bulk > 0 { vec![Piece { at: head, data: data.into() }] } else { Vec::new() };
             shape.call_form(&Rope { head: Bytes::from(vec![0; head]), pieces }, 4096)
         };
         assert_eq!(call(108, 3672), CallForm::Inline);

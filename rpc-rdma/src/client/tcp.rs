@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use buffers::Payload;
 use bytes::{Bytes, BytesMut};
 use rustix::{
     buffer::spare_capacity,
@@ -110,7 +111,7 @@ impl TcpClient {
     fn push_record(&mut self, message: &Rope) {
         let Some(mut seed) = self.settings.fragments_seed else {
             self.outbox.push_back(Bytes::copy_from_slice(&FragmentHeader::single(message.len())));
-            self.outbox.extend(message.parts());
+            self.outbox.extend(message.parts().iter().filter_map(Payload::bytes).cloned());
             return;
         };
         let mut rest = Bytes::from(message.flatten());

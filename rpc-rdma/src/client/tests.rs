@@ -121,9 +121,10 @@ impl Rig {
                 assert_eq!((first.position, body.len()), (0, 0));
                 Rope::inline(data)
             }
-            HeaderProcedure::Message => {
-                Rope { head: body, pieces: vec![Piece { at: first.position as usize, data }] }
-            }
+            HeaderProcedure::Message => Rope {
+                head: body,
+                pieces: vec![Piece { at: first.position as usize, data: data.into() }],
+            },
         }
     }
 

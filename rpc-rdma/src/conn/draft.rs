@@ -214,7 +214,9 @@ fn assign(
     let mut message = Vec::with_capacity(2 * reply.pieces.len() + 1);
     let mut done = 0;
     for piece in &reply.pieces {
-        let len = piece.data.len();
+        // Pages of the page cache are asked for on streams only.
+        let data = piece.data.bytes().ok_or(Misfit::WriteChunk)?;
+        let len = data.len();
         let at = piece.at.clamp(done, reply.head.len());
         message.push(Part { bytes: reply.head.slice(done..at), payload: false });
         done = at;
@@ -227,14 +229,14 @@ fn assign(
                 if let Some(slot) = returned.get_mut(index) {
                     *slot = used(chunk, len);
                 }
-                let registered = arena.locate(&piece.data).is_some();
+                let registered = arena.locate(data).is_some();
                 if !registered && len > CALL_BYTES_MAX {
                     return Err(Misfit::WriteChunk);
                 }
-                placed.push(Placed { data: piece.data.clone(), chunk: chunk.clone(), registered });
+                placed.push(Placed { data: data.clone(), chunk: chunk.clone(), registered });
             }
             None => {
-                message.push(Part { bytes: piece.data.clone(), payload: true });
+                message.push(Part { bytes: data.clone(), payload: true });
                 let pad = Bytes::from_static(ZEROS).slice(..pad_bytes(len));
                 message.push(Part { bytes: pad, payload: false });
             }

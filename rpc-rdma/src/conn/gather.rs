@@ -169,7 +169,7 @@ fn fill(chunk: &ReadChunk, start: usize) -> impl Iterator<Item = RdmaRead> {
 }
 
 fn pieces(offsets: &[usize], data: impl Iterator<Item = Bytes>) -> Vec<Piece> {
-    offsets.iter().zip(data).map(|(&at, data)| Piece { at, data }).collect()
+    offsets.iter().zip(data).map(|(&at, data)| Piece { at, data: data.into() }).collect()
 }
 
 #[cfg(test)]

@@ -8,19 +8,20 @@
 use std::{
     cell::{Cell, RefCell},
     io::{self, IoSlice},
+    os::fd::AsFd,
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use buffers::Lease;
 use bytes::BufMut;
-use rustix::net::sockopt;
-use tokio::{net::TcpStream, sync::Notify};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
+use tokio::{io::Interest, net::TcpStream, sync::Notify};
 
 use super::{core::LaneCore, holdings::Books, limits::Admission, log_rate::LogRate};
 use crate::{
     service::{Peer, ReplyBudget, Ticket, Transport},
-    tcp::{Assembler, AssemblerLimits, Next, Outbound, Space},
+    tcp::{Assembler, AssemblerLimits, Front, Next, Outbound, Space},
     xdr::Rope,
 };
 
@@ -121,8 +122,9 @@ impl Connection {
             self.progressed();
         }
         let bound = self.books.replied(reply);
-        // A failure carries no data, and its buffer has gone back.
-        let bound = if reply.pieces.is_empty() { 0 } else { bound };
+        // A failure carries no data, and pages of the page cache need no buffer: it has gone back.
+        let in_buffer = reply.pieces.iter().any(|piece| piece.data.bytes().is_some());
+        let bound = if in_buffer { bound } else { 0 };
         self.outbound.borrow_mut().push(reply, bound);
         self.calls.set(self.calls.get().saturating_sub(1));
         self.changed.notify_one();
@@ -319,10 +321,18 @@ impl StreamTask {
                 return Ok(read);
             }
             match self.read_once() {
-                Ok(0) => return Ok(Read::End),
-                Ok(count) => {
+                Ok((0, _)) => return Ok(Read::End),
+                Ok((count, empty)) => {
                     self.connection.progressed();
                     budget = budget.saturating_sub(count);
+                    if empty {
+                        self.emptied();
+                        if let Some(read) = self.begin_complete_calls()? {
+                            return Ok(read);
+                        }
+                        self.connection.set_mid_record(self.assembler.is_mid_record());
+                        return Ok(Read::Blocked);
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.connection.set_mid_record(self.assembler.is_mid_record());
@@ -389,15 +399,28 @@ impl StreamTask {
         true
     }
 
-    fn read_once(&mut self) -> io::Result<usize> {
+    /// Read once. Returns how much came, and whether there was room for more.
+    fn read_once(&mut self) -> io::Result<(usize, bool)> {
         match self.assembler.space() {
-            Space::Stream(buffer, limit) => self.stream.try_read_buf(&mut buffer.limit(limit)),
+            Space::Stream(buffer, limit) => {
+                let room = (buffer.capacity() - buffer.len()).min(limit);
+                let count = self.stream.try_read_buf(&mut buffer.limit(limit))?;
+                Ok((count, count < room))
+            }
             Space::Buffer(buffer) => {
+                let room = buffer.len();
                 let count = self.stream.try_read(buffer)?;
                 self.assembler.filled(count);
-                Ok(count)
+                Ok((count, count < room))
             }
         }
+    }
+
+    /// The socket gave less than there was room for: it is empty, and the next byte announces itself.
+    fn emptied(&self) {
+        let empty: io::Result<()> =
+            self.stream.try_io(Interest::READABLE, || Err(io::ErrorKind::WouldBlock.into()));
+        debug_assert!(empty.is_err());
     }
 
     /// Write as much as the socket takes.
@@ -409,14 +432,15 @@ impl StreamTask {
 
     fn write_outbound(&self) -> io::Result<()> {
         let mut outbound = self.connection.outbound.borrow_mut();
-        while !outbound.is_empty() {
-            let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(crate::tcp::SLICES_MAX);
-            outbound.slices(&mut slices);
-            match self.stream.try_write_vectored(&slices) {
+        while let Some(front) = outbound.front() {
+            let sent = self.stream.try_io(Interest::WRITABLE, || match &front {
+                Front::Slices(slices, more) => send(&self.stream, slices, *more),
+                Front::Pages(pages, more) => pages.splice_to(self.stream.as_fd(), *more),
+            });
+            match sent {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
-                    drop(slices);
-                    outbound.written(count);
+                    outbound.sent(count);
                     self.connection.progressed();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -425,6 +449,13 @@ impl StreamTask {
         }
         Ok(())
     }
+}
+
+/// One vectored write. `more`: the segment is not complete, what follows goes with it.
+fn send(stream: &TcpStream, slices: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    let mut flags = SendFlags::NOSIGNAL;
+    flags.set(SendFlags::MORE, more);
+    Ok(sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), flags)?)
 }
 
 fn tcp_budget() -> ReplyBudget {

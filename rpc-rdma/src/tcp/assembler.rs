@@ -281,7 +281,7 @@ impl Assembler {
         let after = (len + pad_bytes(len)).min(rest);
         let received = lease.freeze(0, rest);
         head.extend_from_slice(received.get(after..).unwrap_or(&[]));
-        let pieces = vec![Piece { at, data: received.slice(..len) }];
+        let pieces = vec![Piece { at, data: received.slice(..len).into() }];
         Rope { head: head.freeze(), pieces }
     }
 
@@ -420,8 +420,9 @@ mod tests {
             assert_eq!(records.len(), 1);
             let piece = &records[0].pieces[0];
             assert_eq!(piece.at, 64);
-            assert_eq!(piece.data, data);
-            assert_eq!(piece.data.as_ptr() as usize % 4096, 0);
+            let received = piece.data.bytes().unwrap();
+            assert_eq!(received, &data);
+            assert_eq!(received.as_ptr() as usize % 4096, 0);
             assert_eq!(records[0].flatten(), bulk_record(&data, b"tail"));
         }
     }

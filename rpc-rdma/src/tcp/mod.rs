@@ -4,4 +4,4 @@ mod assembler;
 mod outbound;
 
 pub use assembler::{Assembler, AssemblerLimits, Next, RecordError, Space};
-pub use outbound::{Outbound, SLICES_MAX};
+pub use outbound::{Front, Outbound, SLICES_MAX};

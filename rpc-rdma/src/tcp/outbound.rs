@@ -1,7 +1,8 @@
 //! Replies that wait to be written to a stream.
 
-use std::{collections::VecDeque, io::IoSlice};
+use std::{collections::VecDeque, io::IoSlice, sync::Arc};
 
+use buffers::{Pages, Payload};
 use bytes::{Buf, Bytes};
 
 use crate::{rpc::record::FragmentHeader, xdr::Rope};
@@ -13,6 +14,7 @@ pub const SLICES_MAX: usize = 64;
 enum Part {
     Mark([u8; 4], u8),
     Bytes(Bytes),
+    Pages(Arc<Pages>),
     /// End of a reply in a buffer: by how much that is larger than what it carries, and what it counts.
     End {
         slack: usize,
@@ -21,11 +23,11 @@ enum Part {
 }
 
 impl Part {
-    fn rest(&self) -> &[u8] {
+    fn slice(&self) -> &[u8] {
         match self {
             Self::Mark(mark, done) => &mark[usize::from(*done)..],
             Self::Bytes(bytes) => bytes,
-            Self::End { .. } => &[],
+            Self::Pages(_) | Self::End { .. } => &[],
         }
     }
 
@@ -33,9 +35,27 @@ impl Part {
         match self {
             Self::Mark(_, done) => *done += count as u8,
             Self::Bytes(bytes) => bytes.advance(count),
-            Self::End { .. } => {}
+            Self::Pages(_) | Self::End { .. } => {}
         }
     }
+}
+
+impl From<Payload> for Part {
+    fn from(payload: Payload) -> Self {
+        match payload {
+            Payload::Bytes(bytes) => Self::Bytes(bytes),
+            Payload::Pages(pages) => Self::Pages(pages),
+        }
+    }
+}
+
+/// What is to be sent next.
+#[derive(Debug)]
+pub enum Front<'a> {
+    /// Bytes, with whether more follows at once that cannot go with them.
+    Slices(Vec<IoSlice<'a>>, bool),
+    /// Pages of the page cache, with whether something follows at once.
+    Pages(&'a Pages, bool),
 }
 
 /// A queue of replies in wire order, payload by reference.
@@ -57,7 +77,7 @@ impl Outbound {
         if reply.pieces.is_empty() {
             self.parts.push_back(Part::Bytes(reply.head.clone()));
         } else {
-            self.parts.extend(reply.parts().into_iter().map(Part::Bytes));
+            self.parts.extend(reply.parts().into_iter().map(Part::from));
         }
         if bound > 0 {
             self.bound += bound;
@@ -80,17 +100,33 @@ impl Outbound {
         self.parts.is_empty()
     }
 
-    /// The front of the queue, for a vectored write.
-    pub fn slices<'a>(&'a self, into: &mut Vec<IoSlice<'a>>) {
-        let filled = self.parts.iter().filter(|part| !matches!(part, Part::End { .. }));
-        into.extend(filled.take(SLICES_MAX).map(|part| IoSlice::new(part.rest())));
+    /// What to send next. `None`: nothing waits.
+    pub fn front(&self) -> Option<Front<'_>> {
+        let mut parts = self.parts.iter().filter(|part| !matches!(part, Part::End { .. }));
+        let mut slices = Vec::with_capacity(self.parts.len().min(SLICES_MAX));
+        for part in parts.by_ref() {
+            match part {
+                Part::Pages(pages) if slices.is_empty() => {
+                    return Some(Front::Pages(pages, parts.next().is_some()));
+                }
+                Part::Pages(_) => return Some(Front::Slices(slices, true)),
+                _ if slices.len() == SLICES_MAX => break,
+                _ => slices.push(IoSlice::new(part.slice())),
+            }
+        }
+        (!slices.is_empty()).then_some(Front::Slices(slices, false))
     }
 
-    /// So many bytes were written.
-    pub fn written(&mut self, mut count: usize) {
+    /// So many bytes of [`Self::front`] were sent.
+    pub fn sent(&mut self, mut count: usize) {
         self.bytes = self.bytes.saturating_sub(count);
         while let Some(part) = self.parts.front_mut() {
-            let here = part.rest().len();
+            let here = match part {
+                // They know themselves what has gone.
+                Part::Pages(pages) if !pages.is_empty() => return,
+                Part::Pages(_) => count,
+                _ => part.slice().len(),
+            };
             if count < here {
                 part.advance(count);
                 return;
@@ -113,7 +149,7 @@ mod tests {
     fn any_write_sizes_give_the_same_stream() {
         let reply = Rope {
             head: Bytes::from_static(b"headTAIL"),
-            pieces: vec![Piece { at: 4, data: Bytes::from_static(b"payload") }],
+            pieces: vec![Piece { at: 4, data: Bytes::from_static(b"payload").into() }],
         };
         let mut expected = FragmentHeader::single(16).to_vec();
         expected.extend_from_slice(b"headpayload\0TAIL");
@@ -126,12 +162,11 @@ mod tests {
             assert_eq!(out.bound(), 107);
             let mut stream = Vec::new();
             while !out.is_empty() {
-                let mut slices = Vec::new();
-                out.slices(&mut slices);
+                let Some(Front::Slices(slices, false)) = out.front() else { panic!("{out:?}") };
                 let all: Vec<u8> = slices.iter().flat_map(|s| s.iter().copied()).collect();
                 let count = step.min(all.len());
                 stream.extend_from_slice(&all[..count]);
-                out.written(count);
+                out.sent(count);
                 let in_second = stream.len() < expected.len() * 2 / 3;
                 assert!(!in_second || out.bound() == 107, "bound as a whole to the last byte");
             }

@@ -111,7 +111,9 @@ impl<'a> Reader<'a> {
                     return Err(WireError::Misplaced(what));
                 }
                 self.pieces = rest;
-                Ok(piece.data.slice(..len))
+                // Nobody sends us pages.
+                let data = piece.data.bytes().ok_or(WireError::Misplaced(what))?;
+                Ok(data.slice(..len))
             }
             _ => {
                 let bytes = self.take(len, what)?;
@@ -161,7 +163,7 @@ mod tests {
             head: Bytes::from_static(head),
             pieces: pieces
                 .iter()
-                .map(|&(at, data)| Piece { at, data: Bytes::from_static(data) })
+                .map(|&(at, data)| Piece { at, data: Bytes::from_static(data).into() })
                 .collect(),
         }
     }
@@ -191,7 +193,7 @@ mod tests {
         for data in [&b"12345"[..], b"12345\0\0\0"] {
             let rope = Rope {
                 head: Bytes::from_static(b"\0\0\0\x05\0\0\0\x07"),
-                pieces: vec![Piece { at: 4, data: Bytes::copy_from_slice(data) }],
+                pieces: vec![Piece { at: 4, data: Bytes::copy_from_slice(data).into() }],
             };
             let mut r = Reader::new(&rope);
             assert_eq!(r.payload(10, "data").unwrap(), &b"12345"[..]);

@@ -1,5 +1,6 @@
 //! A message with its bulk data beside it.
 
+use buffers::Payload;
 use bytes::Bytes;
 
 use super::pad_bytes;
@@ -10,7 +11,7 @@ pub struct Piece {
     /// Offset in the head at which the data belongs (just behind its length word).
     pub at: usize,
     /// The data without padding.
-    pub data: Bytes,
+    pub data: Payload,
 }
 
 /// One XDR message: `head` with every piece inserted (and padded) at its place. Pieces are in order of `at`.
@@ -47,26 +48,26 @@ impl Rope {
         self.pieces.iter().map(|p| p.data.len()).sum()
     }
 
-    /// The parts in wire order: what a vectored write sends.
-    pub fn parts(&self) -> Vec<Bytes> {
+    /// The parts in wire order: what a stream sends.
+    pub fn parts(&self) -> Vec<Payload> {
         const ZEROS: &[u8] = &[0; 3];
         let mut parts = Vec::with_capacity(2 * self.pieces.len() + 2);
         let mut done = 0;
         for piece in &self.pieces {
             let at = piece.at.clamp(done, self.head.len());
-            parts.push(self.head.slice(done..at));
+            parts.push(self.head.slice(done..at).into());
             parts.push(piece.data.clone());
-            parts.push(Bytes::from_static(&ZEROS[..pad_bytes(piece.data.len())]));
+            parts.push(Bytes::from_static(&ZEROS[..pad_bytes(piece.data.len())]).into());
             done = at;
         }
-        parts.push(self.head.slice(done..));
+        parts.push(self.head.slice(done..).into());
         parts.retain(|part| !part.is_empty());
         parts
     }
 
-    /// The message in one piece; copies everything. For caches of small replies and for tests.
+    /// The message in one piece; copies everything. For tests, and only without pages of the page cache.
     pub fn flatten(&self) -> Vec<u8> {
-        self.parts().concat()
+        self.parts().iter().filter_map(Payload::bytes).flatten().copied().collect()
     }
 }
 
@@ -84,7 +85,7 @@ mod tests {
     fn flattens_with_padding_in_place() {
         let rope = Rope {
             head: Bytes::from_static(b"aaaabbbb"),
-            pieces: vec![Piece { at: 4, data: Bytes::from_static(b"12345") }],
+            pieces: vec![Piece { at: 4, data: Bytes::from_static(b"12345").into() }],
         };
         assert_eq!(rope.flatten(), b"aaaa12345\0\0\0bbbb");
         assert_eq!(rope.len(), 16);

@@ -1,6 +1,6 @@
 //! Encoding into a rope.
 
-use bytes::Bytes;
+use buffers::Payload;
 
 use super::{Piece, Rope, pad_bytes};
 
@@ -70,7 +70,8 @@ impl Writer {
     ///
     /// # Panics
     /// When it is longer than 4 GiB, which our own limits exclude.
-    pub fn payload(&mut self, data: Bytes) {
+    pub fn payload(&mut self, data: impl Into<Payload>) {
+        let data = data.into();
         self.u32(u32::try_from(data.len()).expect("a payload is shorter than 4 GiB"));
         if !data.is_empty() {
             self.pieces.push(Piece { at: self.head.len(), data });
@@ -104,6 +105,8 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::xdr::Reader;
 

@@ -49,7 +49,7 @@ pub(super) fn nfs3_arguments(data: &[u8]) {
         Ok(Plan::Read { offset, count }) => {
             let into = server::pool().take(count as usize + SLACK_BYTES);
             let into = into.expect("a READ is never larger than the largest buffer");
-            Ok(Operation::Read { object: scope.object, offset, count, into })
+            Ok(Operation::Read { object: scope.object, offset, count, into, pages: None })
         }
         Err(status) => Err(status),
     };

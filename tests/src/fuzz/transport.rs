@@ -18,7 +18,7 @@ fn rope(data: &[u8]) -> Rope {
         return Rope::inline(Bytes::copy_from_slice(rest));
     }
     let head = [&rest[..at], &rest[at + 8..]].concat();
-    let piece = Piece { at, data: Bytes::copy_from_slice(&rest[at..at + 8]) };
+    let piece = Piece { at, data: Bytes::copy_from_slice(&rest[at..at + 8]).into() };
     Rope { head: head.into(), pieces: vec![piece] }
 }
 

@@ -131,7 +131,7 @@ fn contents(
     for offset in OFFSETS {
         let read = |lane: &mut Lane, object| {
             let into = lane.buffer(count);
-            lane.call(root, Operation::Read { object, offset, count, into })
+            lane.call(root, Operation::Read { object, offset, count, into, pages: None })
         };
         agree::results(&read(model, ours), &read(other, theirs))
             .map_err(|why| format!("at {offset}: {why}"))?;

@@ -280,7 +280,7 @@ impl Pair {
             Action::Read { object, offset, count } => {
                 let lane = if side == Side::Model { &self.model } else { &self.other };
                 let into = lane.buffer(count);
-                Operation::Read { object: any(object), offset, count, into }
+                Operation::Read { object: any(object), offset, count, into, pages: None }
             }
             Action::Write { object, offset, len, fill, stability } => {
                 let data: Vec<u8> = (0..len).map(|at| (at as u8).wrapping_mul(7) ^ fill).collect();
