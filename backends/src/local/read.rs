@@ -5,9 +5,9 @@
 //! way round (old data under new attributes) it would not.
 //!
 //! Small reads of cached data are answered at once (`RWF_NOWAIT`); the rest goes through the ring or a thread.
-//! Where the transport can send pages of the page cache as they are, large reads give it those (splice(2), on a
-//! thread of the ring) and nothing is copied. A direct read is widened to the alignment that the drive asks for; the answer is a slice of the middle, so
-//! no byte is copied.
+//! Where the transport can send pages of the page cache as they are, large reads give it those (splice(2), on
+//! a thread of the ring) and nothing is copied. A direct read is widened to the alignment that the drive asks
+//! for; the answer is a slice of the middle, so no byte is copied.
 
 use std::{
     io::IoSliceMut,
