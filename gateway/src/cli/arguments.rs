@@ -51,7 +51,7 @@ pub struct Arguments {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve exports until SIGTERM; SIGHUP reloads them
+    /// Serve exports until SIGTERM; SIGHUP reloads them, SIGUSR1 logs the totals
     #[command(after_help = SERVE_HELP)]
     Serve(Box<ServeArguments>),
     /// Check a configuration file exactly as `serve` does, and print the sum of its limits

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use backends::op::Outcome;
+
 use crate::nfs3;
 
 /// Number of NFSv3 procedures.
@@ -15,6 +17,11 @@ impl Counter {
     /// One more.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many more.
+    pub fn grow(&self, by: u64) {
+        self.0.fetch_add(by, Ordering::Relaxed);
     }
 
     /// How many so far.
@@ -38,6 +45,10 @@ pub struct Metrics {
     pub garbage: Counter,
     /// Handles that were none of ours.
     pub bad_handles: Counter,
+    /// Bytes of file data that reads have answered with.
+    pub read_bytes: Counter,
+    /// Bytes of file data that writes have taken.
+    pub written_bytes: Counter,
     /// Repeated calls that were answered from the cache.
     pub replays: Counter,
     /// Repeated calls that came while the first was still being carried out.
@@ -63,6 +74,15 @@ impl Metrics {
         }
     }
 
+    /// Count the file data of an operation that succeeded.
+    pub fn moved(&self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Data { data, .. } => self.read_bytes.grow(data.len() as u64),
+            Outcome::Written { count, .. } => self.written_bytes.grow(u64::from(*count)),
+            _ => {}
+        }
+    }
+
     /// Name, calls and failures of each procedure.
     pub fn by_procedure(&self) -> impl Iterator<Item = (&'static str, u64, u64)> {
         (0_u32..).zip(self.nfs3_calls.iter().zip(&self.nfs3_failures)).map(
@@ -75,7 +95,21 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use backends::op::{Stability, WriteVerifier};
+    use bytes::Bytes;
+
     use super::*;
+
+    #[test]
+    fn file_data_is_counted_by_its_direction() {
+        let metrics = Metrics::default();
+        let data = Bytes::from_static(b"five!").into();
+        metrics.moved(&Outcome::Data { data, end_of_file: true });
+        let (stability, verifier) = (Stability::Unstable, WriteVerifier::default());
+        metrics.moved(&Outcome::Written { count: 7, stability, verifier });
+        metrics.moved(&Outcome::Done);
+        assert_eq!((metrics.read_bytes.get(), metrics.written_bytes.get()), (5, 7));
+    }
 
     #[test]
     fn a_procedure_that_does_not_exist_is_not_counted_and_no_panic() {

@@ -380,9 +380,12 @@ impl LaneService {
         }
     }
 
-    /// Log failures that an operator has to know of.
+    /// Count what was done, and log failures that an operator has to know of.
     fn note(&mut self, completion: &Completion) {
-        let Err(error) = &completion.result else { return };
+        let error = match &completion.result {
+            Ok(outcome) => return self.shared.metrics.moved(outcome),
+            Err(error) => error,
+        };
         if matches!(error.kind, ErrorKind::Io | ErrorKind::ServerFault) {
             self.warn(|| tracing::warn!(%error, cause = ?error.source, "an operation failed"));
         } else {

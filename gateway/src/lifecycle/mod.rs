@@ -5,10 +5,11 @@
 //! * [`ports`]: rpcbind, or our own portmapper
 //! * [`rdma`]: the RDMA side
 //! * [`services`]: the programs of a lane
-//! * [`signals`]: SIGTERM, SIGINT, SIGHUP
+//! * [`signals`]: SIGTERM, SIGINT, SIGHUP, SIGUSR1
 //! * [`listen`]: TCP listeners
 //! * [`banner`]: what is said at the start
 //! * [`reload`]: what SIGHUP does
+//! * [`statistics`]: what SIGUSR1 and the end say
 //! * [`storage`], [`hosts`], [`state`]: exports, names of clients, the key of the file handles
 //! * [`resources`], [`logging`]: limits of the process; the log
 
@@ -25,6 +26,7 @@ pub mod services;
 pub mod signals;
 pub mod start;
 pub mod state;
+pub mod statistics;
 pub mod storage;
 
 pub use rpc_rdma::driver::LogRate;

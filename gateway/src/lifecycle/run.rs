@@ -12,6 +12,7 @@ use super::{
     signals::Signals,
     start::{self, Lanes, StartError},
     state::{self, StateError},
+    statistics,
     storage::{self, StorageError},
 };
 use crate::{
@@ -50,15 +51,16 @@ pub fn run(source: Source, machine: Machine, mut config: Config) -> Result<(), R
     let opened = storage::open(&config.exports, config.server.open_files_max, &[])?;
     let exports = Exports::new(storage::table(&opened)?);
     let buffers = start::buffers(&config, &machine).map_err(StartError::from)?;
-    let factory = services::factory(&config, Arc::clone(&exports), key)?;
+    let shared = services::shared(&config, Arc::clone(&exports), key);
+    let factory = services::factory(&config, Arc::clone(&shared))?;
     let lanes = Lanes::start(&config, &buffers.pools, &factory)?;
     lanes.listen(&config)?;
     let rdma = rdma::start(&config, &buffers, &lanes)?;
     let ports = runtime.block_on(announce(&config, &exports, &rdma, handles_persist));
     let drain_timeout = config.server.drain_timeout;
-    let reloader = Reloader::new(source, machine, config, opened, Arc::clone(&exports));
+    let reloader = Reloader::new(source, machine, config, opened, exports);
     runtime.block_on(async {
-        signals.until_end(reloader, exports).await;
+        signals.until_end(reloader, &shared).await;
         tracing::info!("finishing the calls under way; the same signal again ends at once");
         rdma.close();
         ports.withdraw().await;
@@ -67,6 +69,7 @@ pub fn run(source: Source, machine: Machine, mut config: Config) -> Result<(), R
             () = signals.again() => tracing::warn!("ended at once"),
         }
     });
+    statistics::log(&shared.metrics);
     // A look-up or a reload may hang on a server that does not answer.
     runtime.shutdown_background();
     Ok(())

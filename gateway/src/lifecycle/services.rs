@@ -22,18 +22,18 @@ use crate::{
 /// Calls that wait for a blocking thread, for each of them.
 const QUEUE_OF_THREAD: usize = 64;
 
+/// What the programs of all lanes share.
+pub fn shared(config: &Config, exports: Arc<Exports>, key: HandleKey) -> Arc<Shared> {
+    Shared::new(exports, key, dispatch_limits(&config.limits))
+}
+
 /// What makes the programs of each lane.
 ///
 /// # Errors
 /// When the blocking threads cannot be started.
-pub fn factory(
-    config: &Config,
-    exports: Arc<Exports>,
-    key: HandleKey,
-) -> io::Result<ServiceFactory> {
+pub fn factory(config: &Config, shared: Arc<Shared>) -> io::Result<ServiceFactory> {
     let threads = config.server.blocking_threads;
     let blocking = BlockingPool::start(threads, threads * QUEUE_OF_THREAD)?;
-    let shared = Shared::new(exports, key, dispatch_limits(&config.limits));
     let io_uring = config.server.io_uring;
     Ok(Arc::new(move |lane, context: &LaneContext| {
         let resources = LaneResources {

@@ -1,4 +1,5 @@
-//! SIGTERM and SIGINT end the gateway, SIGHUP reloads its exports; now and then names are looked up again.
+//! SIGTERM and SIGINT end the gateway, SIGHUP reloads its exports, SIGUSR1 logs what it has done; now and then
+//! names are looked up again.
 
 use std::{io, sync::Arc};
 
@@ -11,8 +12,9 @@ use tokio::{
 use super::{
     hosts::{self, REFRESH_INTERVAL},
     reload::Reloader,
+    statistics,
 };
-use crate::exports::Exports;
+use crate::dispatch::Shared;
 
 /// The signals, caught from the moment this is made.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
     hang_up: tokio::signal::unix::Signal,
+    user: tokio::signal::unix::Signal,
 }
 
 impl Signals {
@@ -32,11 +35,12 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
+            user: signal(SignalKind::user_defined1())?,
         })
     }
 
-    /// Serve reloads and look-ups until asked to end. Returns the second one who asks: to end at once.
-    pub async fn until_end(&mut self, reloader: Reloader, exports: Arc<Exports>) {
+    /// Serve reloads, look-ups and questions until asked to end.
+    pub async fn until_end(&mut self, reloader: Reloader, shared: &Shared) {
         let mut look_ups = interval(REFRESH_INTERVAL);
         look_ups.set_missed_tick_behavior(MissedTickBehavior::Delay);
         look_ups.tick().await;
@@ -46,8 +50,9 @@ impl Signals {
                 _ = self.terminate.recv() => return tracing::info!("SIGTERM"),
                 _ = self.interrupt.recv() => return tracing::info!("SIGINT"),
                 _ = self.hang_up.recv() => reloader = reload(reloader.take()).await,
+                _ = self.user.recv() => statistics::log(&shared.metrics),
                 _ = look_ups.tick() => {
-                    let exports = Arc::clone(&exports);
+                    let exports = Arc::clone(&shared.exports);
                     let _ = spawn_blocking(move || hosts::refresh(&exports)).await;
                 }
             }
