@@ -179,3 +179,25 @@ serve_and_mount() { # [OPTION,...]
   mount_nfs "$MOUNT" "${1:-}"
   cd "$MOUNT"
 }
+
+# ---- I/O that goes on while something happens to the server
+
+# begin_load NAME FOLDER: files are written and read back until end_load, which fails when any of it met an error.
+declare -A LOADS=()
+begin_load() {
+  [ ${#LOADS[@]} -gt 0 ] || rm -f /run/load.*
+  mkdir -p "$2"
+  python3 /host/vm/scenarios/steady_load.py "$2" "$1" >"$LOGS/load.$1" 2>&1 &
+  LOADS[$1]=$!
+}
+load_done() { cat "/run/load.$1" 2>/dev/null || echo 0; } # NAME: rounds so far
+more_load() { [ "$(load_done "$1")" -gt "$2" ]; }         # NAME ROUNDS
+end_load() {
+  local name
+  touch /run/load.stop
+  for name in "${!LOADS[@]}"; do
+    wait "${LOADS[$name]}" || fail "the load '$name' met an error: $(tail -n 1 "$LOGS/load.$name")"
+    note "$(cat "$LOGS/load.$name")"
+  done
+  LOADS=()
+}
