@@ -255,10 +255,28 @@ impl TestLane {
         count: u32,
     ) -> Result<(Bytes, bool), ErrorKind> {
         let copied = self.read_to(who, (object, offset, count), None)?;
-        // The same once more, as a transport asks that can send pages by reference.
-        let pages = PagePool::new(1).take(offset, count as usize);
-        assert_eq!(self.read_to(who, (object, offset, count), pages)?, copied);
+        assert_eq!(self.read_pages(who, object, offset, count)?, copied);
         Ok(copied)
+    }
+
+    /// The same as a transport asks that can send pages by reference.
+    fn read_pages(
+        &mut self,
+        who: &Arc<Identity>,
+        object: ObjectHandle,
+        offset: u64,
+        count: u32,
+    ) -> Result<(Bytes, bool), ErrorKind> {
+        let pages = PagePool::new(1).take(offset, count as usize);
+        self.read_to(who, (object, offset, count), pages)
+    }
+
+    /// What lies there in a file that others make longer meanwhile, so that its end may lie anywhere.
+    pub fn read_growing(&mut self, object: ObjectHandle, offset: u64, count: u32) -> Bytes {
+        let who = self.who.clone();
+        let (copied, _) = self.read_to(&who, (object, offset, count), None).unwrap();
+        assert_eq!(self.read_pages(&who, object, offset, count).unwrap().0, copied);
+        copied
     }
 
     fn read_to(

@@ -39,7 +39,7 @@ fn work(lane: &mut TestLane, thread: u64) {
         assert!(lane.read(file, round * 17, 9_000).0 == data);
         // Parts of one file that touch each other's pages.
         lane.write(shared, thread * 10_000, &pattern(thread, 10_000));
-        let (read, _) = lane.read(shared, thread * 10_000, 10_000);
+        let read = lane.read_growing(shared, thread * 10_000, 10_000);
         assert!(read == pattern(thread, 10_000), "thread {thread} round {round}");
         lane.commit(shared).unwrap();
         if round % 2 == 0 {
