@@ -93,6 +93,10 @@ pub struct LoadShape {
     /// Check what is read, and write what can be checked.
     #[arg(long)]
     pub verify: bool,
+    /// Have the system throw away the data of READs (TCP alone): what is measured then is the server, and not
+    /// this client's copying of the data.
+    #[arg(long, conflicts_with = "verify")]
+    pub discard: bool,
     /// Ask for FILE_SYNC writes instead of UNSTABLE ones.
     #[arg(long)]
     pub stable: bool,
@@ -137,6 +141,7 @@ impl LoadShape {
             file_bytes: self.file_size,
             random: self.random,
             verify: self.verify,
+            discard: self.discard,
             stable: self.stable,
             ids: (self.uid, self.gid),
         })

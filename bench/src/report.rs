@@ -53,6 +53,8 @@ pub struct Report {
     pub random: bool,
     /// Whether data was checked.
     pub verify: bool,
+    /// Whether the data of READs was thrown away as it came.
+    pub discard: bool,
     /// Wall time.
     pub seconds: f64,
     /// Calls that succeeded in that time.

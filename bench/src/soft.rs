@@ -241,6 +241,7 @@ mod tests {
             file_bytes: 1 << 20,
             random: true,
             verify: true,
+            discard: false,
             stable: false,
             ids: (0, 0),
         }
@@ -256,6 +257,12 @@ mod tests {
                     let report = measure(&settings).unwrap();
                     assert_eq!((report.calls, report.errors), (100, 0), "{:?}", report.first_error);
                 }
+            }
+            let read = settings(server.target.clone(), Op::Read, 65536);
+            let thrown_away = measure(&LoadSettings { verify: false, discard: true, ..read });
+            match transport {
+                Transport::Tcp => assert_eq!(thrown_away.unwrap().calls, 100),
+                Transport::Soft => assert!(thrown_away.is_err(), "nothing can be thrown away"),
             }
             server.stop().unwrap();
         }

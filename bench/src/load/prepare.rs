@@ -7,7 +7,7 @@ use super::{
     worker::{Op, Plan, Worker},
 };
 use crate::{
-    nfs3::{Failure, FileHandle, Nfs3Client, Nfs3Error, Stable},
+    nfs3::{Failure, FileHandle, Nfs3Client, Nfs3Error, Stable, result::READ_HEAD_BYTES},
     pattern,
     target::Connection,
 };
@@ -49,6 +49,9 @@ pub(super) fn prepare(
     if !filled && settings.op != Op::Getattr {
         fill(&mut worker, settings)?;
     }
+    if settings.discard && !worker.rpc.keep_at_most(READ_HEAD_BYTES) {
+        return Err(LoadError::Discard);
+    }
     Ok(worker)
 }
 
@@ -87,6 +90,7 @@ fn fill(worker: &mut Worker, settings: &LoadSettings) -> Result<(), LoadError> {
         file_bytes: settings.file_bytes.next_multiple_of(size as u64),
         random: false,
         verify: true,
+        discard: false,
         stable: Stable::Unstable,
         calls: Some(settings.file_bytes.div_ceil(size as u64)),
         time: settings.time,

@@ -48,6 +48,8 @@ pub struct LoadSettings {
     pub random: bool,
     /// Check what is read, and write what can be checked.
     pub verify: bool,
+    /// Have the system throw away the data of READs.
+    pub discard: bool,
     /// Ask for stable writes.
     pub stable: bool,
     /// Who calls: user and group.
@@ -69,6 +71,9 @@ pub enum LoadError {
     /// The files could not be filled.
     #[error("filling the files: {0}")]
     Fill(String),
+    /// Data comes by RDMA: nothing is there to throw away.
+    #[error("--discard works over TCP alone")]
+    Discard,
     /// A connection broke under load.
     #[error("under load: {0}")]
     Client(#[from] ClientError),
@@ -92,6 +97,7 @@ pub fn run(settings: &LoadSettings, started: impl FnOnce()) -> Result<Report, Lo
         file_bytes: settings.file_bytes,
         random: settings.random,
         verify: settings.verify,
+        discard: settings.discard,
         stable: if settings.stable { Stable::FileSync } else { Stable::Unstable },
         calls: settings.calls,
         time: settings.time,
@@ -135,6 +141,7 @@ fn report(settings: &LoadSettings, tally: &Tally, seconds: f64, cpu: Duration) -
         connections: settings.connections,
         random: settings.random,
         verify: settings.verify,
+        discard: settings.discard,
         seconds,
         calls: tally.calls,
         ops_per_second: tally.calls as f64 / seconds,

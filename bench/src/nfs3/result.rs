@@ -88,6 +88,22 @@ pub fn read(reply: &Rope) -> Result<Data, Failure> {
     Ok(Data { data, eof, attributes })
 }
 
+/// Bytes that a reply to READ has before its data at most, the record mark excepted: RPC header with an empty
+/// verifier, status, attributes, count, end of file, length.
+pub const READ_HEAD_BYTES: usize = 24 + 4 + 4 + 84 + 4 + 4 + 4;
+
+/// How many bytes a READ gave, by a reply whose data was thrown away.
+pub fn read_head(reply: &Rope) -> Result<u32, Failure> {
+    let mut reader = ok(reply)?;
+    Attributes::decode_optional(&mut reader)?;
+    let count = reader.u32("count")?;
+    reader.bool("eof")?;
+    match reader.u32("length of the data")? {
+        len if len == count => Ok(count),
+        len => Err(WireError::Invalid { what: "count of READ", found: len }.into()),
+    }
+}
+
 /// What WRITE says it has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {

@@ -123,6 +123,14 @@ pub trait RpcClient {
     /// Calls that have no reply yet.
     fn outstanding(&self) -> usize;
 
+    /// From now on, take no more than the first `bytes` of a reply message and have the rest thrown away where
+    /// it arrives, so that a load generator measures the server and not its own copying. False where the
+    /// transport cannot do so (all but TCP).
+    fn keep_at_most(&mut self, bytes: usize) -> bool {
+        let _ = bytes;
+        false
+    }
+
     /// Make a call and wait for its reply. Replies of other calls that come meanwhile are dropped.
     ///
     /// # Errors
@@ -173,5 +181,9 @@ impl<C: RpcClient + ?Sized> RpcClient for Box<C> {
 
     fn outstanding(&self) -> usize {
         (**self).outstanding()
+    }
+
+    fn keep_at_most(&mut self, bytes: usize) -> bool {
+        (**self).keep_at_most(bytes)
     }
 }

@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use rustix::{
     buffer::spare_capacity,
     event::{PollFd, PollFlags, Timespec, poll},
+    net::{RecvFlags, recv},
 };
 
 use super::{
@@ -28,6 +29,8 @@ use crate::{
 
 /// Bytes that one read asks for at least.
 const READ_BYTES: usize = 64 << 10;
+/// Bytes that one read throws away at most.
+const DISCARD_BYTES: usize = 1 << 20;
 /// Parts that one vectored write takes.
 const SLICES_MAX: usize = 64;
 const LAST_FRAGMENT: u32 = 1 << 31;
@@ -62,6 +65,19 @@ pub struct TcpClient {
     fragments: BytesMut,
     unmatched: Vec<Bytes>,
     ended: bool,
+    discard: Option<Discard>,
+}
+
+/// Records of which only the beginning is taken.
+#[derive(Debug)]
+struct Discard {
+    /// So many bytes of each.
+    keep: usize,
+    /// The record whose rest is being thrown away, and how much of it is still to come.
+    beginning: Bytes,
+    rest: usize,
+    /// Never written to: the system drops the bytes instead of copying them here (tcp(7), MSG_TRUNC).
+    nowhere: Vec<u8>,
 }
 
 impl TcpClient {
@@ -90,6 +106,7 @@ impl TcpClient {
             fragments: BytesMut::new(),
             unmatched: Vec::new(),
             ended: false,
+            discard: None,
         })
     }
 
@@ -172,8 +189,7 @@ impl TcpClient {
     /// Read what the socket has. False at its end.
     fn receive(&mut self, out: &mut Vec<Reply>) -> Result<bool, ClientError> {
         loop {
-            self.inbox.reserve(self.missing()?.max(READ_BYTES));
-            match rustix::io::read(&self.stream, spare_capacity(&mut self.inbox)) {
+            match self.read()? {
                 Ok(0) => return Ok(false),
                 Ok(_) => {}
                 Err(rustix::io::Errno::AGAIN) => return Ok(true),
@@ -184,6 +200,52 @@ impl TcpClient {
             if self.missing()? == 0 {
                 self.take_records(out)?;
             }
+            self.discard(out);
+        }
+    }
+
+    /// One read from the socket: into the inbox, or to nowhere.
+    fn read(&mut self) -> Result<rustix::io::Result<usize>, ClientError> {
+        let missing = self.missing()?;
+        let Some(discard) = &mut self.discard else {
+            self.inbox.reserve(missing.max(READ_BYTES));
+            return Ok(rustix::io::read(&self.stream, spare_capacity(&mut self.inbox)));
+        };
+        if discard.rest > 0 {
+            let len = discard.rest.min(discard.nowhere.len());
+            let got = recv(&self.stream, &mut discard.nowhere[..len], RecvFlags::TRUNC);
+            return Ok(got.map(|(_, len)| {
+                discard.rest -= len.min(discard.rest);
+                len
+            }));
+        }
+        // No more than the beginning, lest the rest be copied as well.
+        let start = self.inbox.len();
+        let beginning = (MARK_BYTES + discard.keep).saturating_sub(start);
+        let wanted = if beginning == 0 { missing } else { missing.min(beginning) };
+        self.inbox.resize(start + wanted, 0);
+        let got = rustix::io::read(&self.stream, &mut self.inbox[start..]);
+        self.inbox.truncate(start + got.unwrap_or(0));
+        Ok(got)
+    }
+
+    /// Begin or end to throw away a record's rest. Records in several fragments are taken whole.
+    fn discard(&mut self, out: &mut Vec<Reply>) {
+        let Some(discard) = self.discard.as_mut().filter(|discard| discard.rest == 0) else {
+            return;
+        };
+        if !discard.beginning.is_empty() {
+            let record = std::mem::take(&mut discard.beginning);
+            return self.on_record(record, out);
+        }
+        let Some(mark) = self.inbox.first_chunk::<MARK_BYTES>() else { return };
+        let FragmentHeader { last, len } = FragmentHeader::decode(*mark);
+        let enough = self.inbox.len() >= MARK_BYTES + discard.keep;
+        if last && self.fragments.is_empty() && len > discard.keep && enough {
+            discard.rest = MARK_BYTES + len - self.inbox.len();
+            let end = MARK_BYTES + discard.keep;
+            discard.beginning = Bytes::copy_from_slice(&self.inbox[MARK_BYTES..end]);
+            self.inbox.clear();
         }
     }
 
@@ -268,5 +330,11 @@ impl RpcClient for TcpClient {
 
     fn outstanding(&self) -> usize {
         self.pending.len()
+    }
+
+    fn keep_at_most(&mut self, bytes: usize) -> bool {
+        let nowhere = vec![0; DISCARD_BYTES];
+        self.discard = Some(Discard { keep: bytes, beginning: Bytes::new(), rest: 0, nowhere });
+        true
     }
 }

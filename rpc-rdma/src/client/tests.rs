@@ -566,6 +566,36 @@ fn tcp_call_and_wait_takes_a_long_reply() {
 }
 
 #[test]
+fn tcp_keeps_no_more_of_a_reply_than_it_was_told() {
+    let (mut client, mut server) = tcp_pair(TcpClientSettings::default());
+    assert!(client.keep_at_most(60));
+    let lens = [1 << 20, 4, 3 << 20, 36, 37, 0];
+    let xids = lens.map(|_| tcp_call(&mut client, 4));
+    let server = std::thread::spawn(move || {
+        for len in lens {
+            let (record, _) = read_record(&mut server);
+            let mut message =
+                reply::success(call::decode(Rope::inline(record)).unwrap().header.xid);
+            message.fixed(&pattern(len));
+            let message = message.finish().flatten();
+            server.write_all(&(message.len() as u32 | 1 << 31).to_be_bytes()).unwrap();
+            server.write_all(&message).unwrap();
+        }
+    });
+    let mut replies = Vec::new();
+    while replies.len() < lens.len() {
+        client.poll(&mut replies).unwrap();
+        client.wait(Duration::from_secs(1));
+    }
+    server.join().unwrap();
+    assert_eq!(replies.iter().map(|reply| reply.xid).collect::<Vec<_>>(), xids);
+    for (reply, len) in replies.into_iter().zip(lens) {
+        let message = reply.result.unwrap().flatten();
+        assert_eq!(&message[24..], &pattern(len)[..len.min(36)]);
+    }
+}
+
+#[test]
 fn tcp_end_of_stream_ends_every_call_and_silence_times_out() {
     let (mut client, server) = tcp_pair(TcpClientSettings::default());
     let xid = tcp_call(&mut client, 4);
