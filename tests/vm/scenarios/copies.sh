@@ -1,4 +1,4 @@
-# deadline: 90 120
+# deadline: 240 240
 # Payload goes between the drive and the wire without a copy by the gateway: over RDMA it copies not one byte of large and of
 # 4 KiB reads and writes, and with --io direct no byte goes through the page cache either. Over TCP it copies at most what
 # had arrived in the stream's buffer before it was known to be payload. The counters in the log say what was moved.
