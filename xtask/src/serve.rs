@@ -3,7 +3,7 @@
 use crate::machine;
 use crate::step::{self, Failure};
 
-/// Builds and serves; arguments after `--` replace the whole default command line.
+/// Builds, and becomes the gateway; arguments after `--` replace the whole default command line.
 pub fn run(args: &[String]) -> Result<(), Failure> {
     let arguments = match args.split_first() {
         None => default_arguments()?,
@@ -17,11 +17,11 @@ pub fn run(args: &[String]) -> Result<(), Failure> {
     machine::setup()?;
     step::run(step::cargo().args(["build", "--release", "--package", "aqueduct-gateway"]))?;
     if args.is_empty() {
-        println!("{}", mount_lines());
+        println!("{}", mount_lines(has_rdma_device()));
     }
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| step::root().join("target"), Into::into);
-    step::run(step::program(target.join("release/aqueduct")).args(arguments))
+    Err(step::become_it(step::program(target.join("release/aqueduct")).args(arguments)))
 }
 
 fn default_arguments() -> Result<Vec<String>, Failure> {
@@ -46,14 +46,25 @@ fn default_arguments() -> Result<Vec<String>, Failure> {
     Ok(words.map(String::from).to_vec())
 }
 
-fn mount_lines() -> String {
+fn has_rdma_device() -> bool {
+    std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
+}
+
+fn mount_lines(rdma: bool) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "SERVER" } else { host.trim() };
-    format!(
-        "serving ./data as {host}:/data; on a client:\n  \
-         TCP:  mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock {host}:/data /mnt\n  \
-         RDMA: mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock {host}:/data /mnt"
-    )
+    let mut lines = format!(
+        "./data becomes {host}:/data; on a client, as soon as the gateway is ready:\n  \
+         TCP:  mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock {host}:/data /mnt"
+    );
+    if rdma {
+        lines += &format!(
+            "\n  RDMA: mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock {host}:/data /mnt"
+        );
+    } else {
+        lines += "\n  RDMA: there is no device here; README.md says how to try it without hardware";
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -67,8 +78,10 @@ mod tests {
     }
 
     #[test]
-    fn both_mount_lines_are_printed() {
-        let lines = mount_lines();
+    fn mount_lines_are_printed_for_what_is_served() {
+        let lines = mount_lines(true);
         assert!(lines.contains("proto=tcp,port=2049") && lines.contains("proto=rdma,port=20049"));
+        let lines = mount_lines(false);
+        assert!(lines.contains("proto=tcp,port=2049") && !lines.contains("proto=rdma"));
     }
 }

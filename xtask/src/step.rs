@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -65,6 +66,15 @@ pub fn run(command: &mut Command) -> Result<(), Failure> {
     Err(Failure::new(format!("{shown}: {status}")))
 }
 
+/// Shows the command and becomes it, so that signals to this process reach it and its status is this one's.
+/// Returns only when it cannot be started.
+pub fn become_it(command: &mut Command) -> Failure {
+    let shown = shown(command);
+    eprintln!("+ {shown}");
+    let error = command.exec();
+    Failure::new(format!("cannot start {shown}: {error}"))
+}
+
 /// Whether the command exists and succeeds; its output is dropped.
 pub fn succeeds(command: &mut Command) -> bool {
     command
@@ -75,7 +85,8 @@ pub fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-fn shown(command: &Command) -> String {
+/// The command as one would type it.
+pub fn shown(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
     words.extend(command.get_args().map(|word| {
         let word = word.to_string_lossy();
@@ -99,6 +110,23 @@ mod tests {
         let failure = run(&mut Command::new("/nonexistent/program")).unwrap_err();
         assert!(failure.to_string().contains("cannot start"), "{failure}");
         assert!(!succeeds(&mut Command::new("/nonexistent/program")));
+    }
+
+    /// Ctrl-C ended xtask and left the gateway behind.
+    #[test]
+    fn a_program_takes_the_place_of_this_one() {
+        // This test again, in another process, which then is the shell.
+        if std::env::var_os("AQUEDUCT_BECOME").is_some() {
+            panic!("{}", become_it(Command::new("sh").args(["-c", "echo shell $$"])));
+        }
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        let name = "step::tests::a_program_takes_the_place_of_this_one";
+        again.args(["--exact", "--nocapture", name]).env("AQUEDUCT_BECOME", "yes");
+        let child = again.stdout(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(&format!("shell {pid}")), "{text}");
     }
 
     #[test]
