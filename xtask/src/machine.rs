@@ -2,7 +2,11 @@
 //!
 //! What the virtual machine needs beyond these is installed by `tests/vm/build`.
 
-use std::process::Command;
+use std::{
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use crate::step::{self, Failure};
 
@@ -20,6 +24,10 @@ const PACKAGES: &[&str] = &[
     "pkg-config",
     "rdma-core",
 ];
+
+/// How long another package manager may be at work; one usually is on a machine that has just started.
+const PATIENCE: Duration = Duration::from_secs(300);
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// Installs what is missing; says how when it may not.
 pub fn setup() -> Result<(), Failure> {
@@ -41,9 +49,32 @@ pub fn setup() -> Result<(), Failure> {
             missing.join(" ")
         )));
     };
-    step::run(apt(privilege).args(["update", "-qq"]))?;
-    let install = ["install", "-y", "-qq", "--no-install-recommends"];
+    // apt's own patience is for the lock of dpkg alone, not for that of the lists.
+    patiently(apt(privilege).args(["update", "-qq"]), PATIENCE, PAUSE)?;
+    let patience = format!("DPkg::Lock::Timeout={}", PATIENCE.as_secs());
+    let install = ["-o", &patience, "install", "-y", "-qq", "--no-install-recommends"];
     step::run(apt(privilege).args(install).args(missing))
+}
+
+/// Runs apt-get again and again while the only thing that is wrong is that another one is at work.
+fn patiently(command: &mut Command, patience: Duration, pause: Duration) -> Result<(), Failure> {
+    let shown = step::shown(command);
+    eprintln!("+ {shown}");
+    let until = Instant::now() + patience;
+    loop {
+        let output = command
+            .output()
+            .map_err(|error| Failure::new(format!("cannot start {shown}: {error}")))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        if !said.contains("Could not get lock") || Instant::now() >= until {
+            return Err(Failure::new(format!("{shown}: {}\n{}", output.status, said.trim_end())));
+        }
+        eprintln!("xtask: another package manager is at work: waiting for it");
+        thread::sleep(pause);
+    }
 }
 
 fn missing() -> Vec<&'static str> {
@@ -68,8 +99,9 @@ fn privilege() -> Option<&'static [&'static str]> {
 }
 
 fn apt(privilege: &[&str]) -> Command {
-    // `env` first, so that sudo does not drop the variable.
-    let words = [privilege, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]].concat();
+    // `env` first, so that sudo does not drop the variables. C: its messages are read here.
+    let words =
+        [privilege, &["env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "apt-get"]].concat();
     let (first, rest) = words.split_first().map_or(("apt-get", &[][..]), |(f, r)| (*f, r));
     let mut command = step::program(first);
     command.args(rest);
@@ -86,6 +118,25 @@ mod tests {
         let with_sudo = apt(&["sudo"]);
         assert_eq!(with_sudo.get_program(), "sudo");
         assert_eq!(with_sudo.get_args().last().unwrap(), "apt-get");
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_and_nothing_else() {
+        let run = |script: &str, patience| {
+            patiently(Command::new("sh").args(["-c", script]), patience, Duration::from_millis(1))
+        };
+        let file = std::env::temp_dir().join(format!("aqueduct-xtask-{}", std::process::id()));
+        let path = file.display();
+        let locked = "echo 'E: Could not get lock /l. It is held by process 7' >&2; exit 100";
+        let soon = format!("[ -e {path} ] && exit 0; touch {path}; {locked}");
+        let waited = run(&soon, PATIENCE);
+        std::fs::remove_file(&file).unwrap();
+        waited.unwrap();
+        assert!(run(locked, Duration::ZERO).unwrap_err().to_string().contains("process 7"));
+        let began = Instant::now();
+        let network = run("echo 'E: Temporary failure resolving' >&2; exit 100", PATIENCE);
+        assert!(network.unwrap_err().to_string().contains("resolving"));
+        assert!(began.elapsed() < PATIENCE / 2);
     }
 
     #[test]
