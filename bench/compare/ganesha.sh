@@ -20,7 +20,27 @@ port_ours=12049 port_nfsserve=12050 port_ganesha=12051 port_ganesha_mount=12052
 reports=$results/ganesha.reports.jsonl raw=$results/ganesha.raw.jsonl
 pids=()
 
+policy=/usr/sbin/policy-rc.d policy_kept= policy_ours=
+
+# Services are not started when they are installed, until `services_as_before`. A policy that is there already is set aside.
+services_stay_down() {
+    if [ -e "$policy" ] || [ -L "$policy" ]; then
+        policy_kept=$(mktemp -d "$policy.XXXXXX")
+        mv "$policy" "$policy_kept/policy"
+    fi
+    policy_ours=yes
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+}
+
+services_as_before() {
+    if [ -n "$policy_ours" ]; then rm -f "$policy"; fi
+    if [ -n "$policy_kept" ]; then mv "$policy_kept/policy" "$policy" && rmdir "$policy_kept"; fi
+    policy_ours= policy_kept=
+}
+
 cleanup() {
+    services_as_before
     for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
     if [ -z "${DATA:-}" ]; then rm -rf "$data"; fi
 }
@@ -28,11 +48,10 @@ trap cleanup EXIT
 
 # The package would start its own service; ours is a process of this script.
 if ! command -v ganesha.nfsd >/dev/null; then
-    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
-    chmod +x /usr/sbin/policy-rc.d
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends nfs-ganesha nfs-ganesha-vfs >&2 ||
-        { rm -f /usr/sbin/policy-rc.d; exit 1; }
-    rm -f /usr/sbin/policy-rc.d
+    services_stay_down
+    DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends \
+        nfs-ganesha nfs-ganesha-vfs >&2
+    services_as_before
 fi
 
 cd "$here/../.."
