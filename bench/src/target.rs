@@ -1,10 +1,15 @@
 //! Where the server is, and how to get its root.
 
 use std::{
-    fmt, io,
+    fmt,
+    hash::{BuildHasher, Hasher, RandomState},
+    io,
     net::{SocketAddr, ToSocketAddrs},
     str::FromStr,
-    sync::Arc,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use rpc_rdma::{
@@ -72,25 +77,39 @@ impl FromStr for Target {
     }
 }
 
+/// Xids between the first ones of two connections.
+const XIDS_OF_CONNECTION: u32 = 1 << 20;
+
+/// Where the xids of the next connection begin: anywhere for the first one of this process, and apart from
+/// it for the others. A server's cache of replies knows a call by its xid, among other things: with the xids
+/// of the last run, it would answer from there without doing anything.
+fn first_xid() -> u32 {
+    static NEXT: LazyLock<AtomicU32> =
+        LazyLock::new(|| AtomicU32::new(RandomState::new().build_hasher().finish() as u32));
+    NEXT.fetch_add(XIDS_OF_CONNECTION, Ordering::Relaxed)
+}
+
 /// A connection of any kind.
 pub type Connection = Box<dyn RpcClient>;
 
 impl Target {
-    /// Connect; `connection` is its number, `depth` the calls that it will have under way.
+    /// Connect; `depth` is how many calls it will have under way.
     ///
     /// # Errors
     /// When the server cannot be reached. A rejection shows only at the first call.
-    pub fn connect(&self, connection: usize, depth: usize) -> Result<Connection, ConnectError> {
+    pub fn connect(&self, depth: usize) -> Result<Connection, ConnectError> {
+        let first_xid = first_xid();
         let rdma = RdmaClientSettings {
             credits: u32::try_from(depth).unwrap_or(u32::MAX).clamp(1, 1024),
             receives_posted: 0,
             new_keys: false,
-            first_xid: 0x5a00_0000 + ((connection as u32) << 20),
+            first_xid,
             ..RdmaClientSettings::default()
         };
         match self {
             Self::Tcp(address) => {
-                let client = TcpClient::connect(*address, TcpClientSettings::default());
+                let tcp = TcpClientSettings { first_xid, ..TcpClientSettings::default() };
+                let client = TcpClient::connect(*address, tcp);
                 Ok(Box::new(client.map_err(|error| ConnectError::Tcp(*address, error))?))
             }
             Self::Soft(fabric) => {
@@ -115,7 +134,7 @@ impl Target {
         credential: &Credential,
     ) -> Result<FileHandle, RootError> {
         let on = |target: &Self| -> Result<_, RootError> {
-            Ok(Nfs3Client::new(target.connect(0, 1)?, credential.clone()))
+            Ok(Nfs3Client::new(target.connect(1)?, credential.clone()))
         };
         let (Self::Tcp(address) | Self::Rdma(address)) = self else {
             return Ok(on(self)?.mount(export)?);
@@ -202,7 +221,53 @@ mod device {
 
 #[cfg(test)]
 mod tests {
+    use std::{io::Read, net::TcpListener, process::Command, time::Duration};
+
+    use rpc_rdma::rpc::Credential;
+
     use super::*;
+    use crate::nfs3::call;
+
+    /// The xid of the first call of a new connection.
+    fn xid_of_new_connection() -> u32 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target::Tcp(listener.local_addr().unwrap());
+        let mut client = target.connect(1).unwrap();
+        let null = call::null();
+        // Nobody answers; what counts is what is sent.
+        let patience = Duration::from_millis(1);
+        let call = (null.procedure, &Credential::None, null.args, null.reply);
+        client.call_and_wait(call.0, call.1, call.2, call.3, patience).unwrap_err();
+        let mut record = [0; 8];
+        let mut stream = listener.accept().unwrap().0;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.read_exact(&mut record).unwrap();
+        u32::from_be_bytes(record[4..].try_into().unwrap())
+    }
+
+    #[test]
+    fn a_second_run_does_not_measure_the_servers_reply_cache() {
+        let (one, other) = (xid_of_new_connection(), xid_of_new_connection());
+        assert_eq!(other.wrapping_sub(one) % XIDS_OF_CONNECTION, 0);
+        assert_ne!(one, other);
+        // Another process begins elsewhere.
+        let draw = |_| {
+            let test = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "--nocapture", "target::tests::print_a_first_xid"])
+                .output()
+                .unwrap();
+            let text = String::from_utf8(test.stdout).unwrap();
+            let word = text.split_once("xid=").unwrap().1.split_whitespace().next().unwrap();
+            word.parse::<u32>().unwrap()
+        };
+        let drawn: Vec<u32> = (0..3).map(draw).collect();
+        assert!(drawn.iter().any(|xid| *xid != drawn[0]), "{drawn:?}");
+    }
+
+    #[test]
+    fn print_a_first_xid() {
+        println!("xid={} ", xid_of_new_connection());
+    }
 
     #[test]
     fn targets_in_text() {

@@ -111,11 +111,11 @@ fn an_nfsserve_file_system_is_served_over_both_transports() {
         let runtime = Builder::new_multi_thread().worker_threads(2).build().unwrap();
         let server = Server::over(transport, 2, Duration::ZERO, exports(&runtime)).unwrap();
         let root = server.target.root(EXPORT, None, &credential()).unwrap();
-        let connect = |number| {
-            let connection = server.target.connect(number, 4).unwrap();
+        let connect = || {
+            let connection = server.target.connect(4).unwrap();
             Nfs3Client::new(connection, credential())
         };
-        let (mut first, mut second) = (connect(1), connect(2));
+        let (mut first, mut second) = (connect(), connect());
         first.null().unwrap();
         let directory = first.mkdir(&root, b"data").unwrap();
         data_of_every_size(&mut first, &directory);

@@ -28,7 +28,7 @@ pub(super) fn prepare(
     credential: &Credential,
 ) -> Result<Worker, LoadError> {
     let depth = settings.depth.max(FILL_DEPTH);
-    let rpc = settings.target.connect(number, depth)?;
+    let rpc = settings.target.connect(depth)?;
     let mut client = Nfs3Client::new(rpc, credential.clone());
     // The first call on an RDMA connection is a NULL, alone: there is one credit.
     client.null()?;
