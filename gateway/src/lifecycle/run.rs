@@ -62,10 +62,13 @@ pub fn run(source: Source, machine: Machine, mut config: Config) -> Result<(), R
     runtime.block_on(async {
         signals.until_end(reloader, &shared).await;
         tracing::info!("finishing the calls under way; the same signal again ends at once");
-        rdma.close();
-        ports.withdraw().await;
+        let end = async {
+            rdma.close();
+            ports.withdraw().await;
+            lanes.drain(drain_timeout).await;
+        };
         tokio::select! {
-            () = lanes.drain(drain_timeout) => tracing::info!("ended"),
+            () = end => tracing::info!("ended"),
             () = signals.again() => tracing::warn!("ended at once"),
         }
     });

@@ -1,12 +1,12 @@
 //! SIGTERM and SIGINT end the gateway, SIGHUP reloads its exports, SIGUSR1 logs what it has done; now and then
 //! names are looked up again.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::spawn_blocking,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval},
 };
 
 use super::{
@@ -15,6 +15,10 @@ use super::{
     statistics,
 };
 use crate::dispatch::Shared;
+
+/// A signal to end that comes so soon after the first is the same wish: a terminal and `cargo`, or a service
+/// manager and a script, send one each.
+const SAME_WISH: Duration = Duration::from_millis(200);
 
 /// The signals, caught from the moment this is made.
 #[derive(Debug)]
@@ -59,11 +63,17 @@ impl Signals {
         }
     }
 
-    /// Wait for another SIGTERM or SIGINT: somebody has no patience.
+    /// Wait for another SIGTERM or SIGINT: somebody has no patience. To be called when the first has come.
     pub async fn again(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+        let first = Instant::now();
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+            if first.elapsed() >= SAME_WISH {
+                return;
+            }
         }
     }
 }
@@ -82,6 +92,41 @@ async fn reload(reloader: Option<Reloader>) -> Option<Reloader> {
         Err(error) => {
             tracing::error!(%error, "a reload failed; no more reloads until a restart");
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Signal, getpid, kill_process};
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_second_signal_within_milliseconds_does_not_end_at_once() {
+        let mut signals = Signals::catch().unwrap();
+        let terminate = || kill_process(getpid(), Signal::TERM).unwrap();
+        let impatient = async {
+            terminate();
+            sleep(SAME_WISH / 4).await;
+            terminate();
+            sleep(SAME_WISH / 4).await;
+            std::future::pending::<()>().await;
+        };
+        let early = tokio::select! {
+            () = impatient => false,
+            ended = timeout(SAME_WISH * 2, signals.again()) => ended.is_ok(),
+        };
+        assert!(!early, "repeats are the same wish");
+        let later = async {
+            sleep(SAME_WISH * 2).await;
+            terminate();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = later => {}
+            ended = timeout(SAME_WISH * 50, signals.again()) => ended.expect("this one ends at once"),
         }
     }
 }
