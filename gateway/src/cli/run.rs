@@ -14,7 +14,7 @@ use super::{
     source::Source,
 };
 use crate::{
-    config::{Config, Machine, Problems, value::format_size},
+    config::{Config, Machine, Problems, check, value::format_size},
     lifecycle,
 };
 
@@ -52,9 +52,15 @@ fn serve_with(source: Source) -> ExitCode {
 }
 
 fn check_config(file: &Path) -> ExitCode {
-    match Source::of_file(file).load(&Machine::detect()) {
+    let machine = Machine::detect();
+    match Source::of_file(file).load(&machine) {
         Err(problems) => refuse(&problems),
-        Ok(config) => print(&summary(file, &config)),
+        Ok(config) => {
+            for warning in check::warnings(&config, &machine) {
+                eprintln!("warning: {}: {warning}", file.display());
+            }
+            print(&summary(file, &config))
+        }
     }
 }
 

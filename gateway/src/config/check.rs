@@ -86,6 +86,20 @@ pub fn whole(problems: &mut Problems, name: &Place, config: &Config, machine: &M
     }
 }
 
+/// What is no mistake in the file, but makes `serve` refuse on this machine as it is now. A file may be
+/// checked elsewhere, or before the device is there.
+pub fn warnings(config: &Config, machine: &Machine) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if config.rdma.mode == RdmaMode::Yes && machine.rdma_devices.is_empty() {
+        warnings.push(
+            "rdma.enabled: \"yes\" wants an RDMA device, and this machine has none: `serve` would refuse to start \
+             here; set it to \"auto\" to serve TCP until a device comes (`aqueduct doctor` shows the devices)"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
 fn memory(
     problems: &mut Problems,
     name: &Place,
@@ -106,4 +120,32 @@ fn memory(
     );
     let fix = format!("lower {}, or raise server.memory_max", largest.keys);
     problems.add(name, "server.memory_max", problem, fix);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{from_text, machine::tests::machine};
+
+    #[test]
+    fn rdma_that_must_be_and_cannot_is_a_warning() {
+        if cfg!(not(feature = "rdma")) {
+            return;
+        }
+        let without = Machine { rdma_devices: Vec::new(), ..machine() };
+        for (mode, machine, count) in [
+            ("yes", &without, 1),
+            ("auto", &without, 0),
+            ("no", &without, 0),
+            ("yes", &machine(), 0),
+        ] {
+            let text = format!(
+                "[rdma]\nenabled = \"{mode}\"\n[[export]]\npath = \"/m\"\nid = 9\nbackend = \"memory\"\n"
+            );
+            let config = from_text("a.toml", &text, machine).unwrap();
+            let warnings = warnings(&config, machine);
+            assert_eq!(warnings.len(), count, "{mode}: {warnings:?}");
+            assert!(warnings.iter().all(|text| text.contains("\"auto\"")), "{warnings:?}");
+        }
+    }
 }
