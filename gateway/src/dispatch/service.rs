@@ -123,7 +123,14 @@ impl LaneService {
     fn begin(&mut self, origin: Origin<'_>) -> Option<Rope> {
         self.follow_exports();
         match route(&origin.call.header) {
-            Route::Null => Some(reply::success(origin.xid()).finish()),
+            Route::Null => {
+                if origin.call.header.program == nfs3::types::PROGRAM {
+                    self.shared.metrics.nfs3_call(origin.call.header.procedure);
+                } else {
+                    self.shared.metrics.mount_calls.add();
+                }
+                Some(reply::success(origin.xid()).finish())
+            }
             Route::Nfs3 => self.begin_nfs3(origin),
             Route::Mount(procedure) => self.begin_mount(origin, procedure),
             Route::Refuse(error) => {

@@ -20,6 +20,7 @@ use crate::config::{
     Config, Machine,
     memory::lane_layout,
     schema::{Limits, Pinning},
+    value::format_size,
 };
 
 /// Why the gateway does not start.
@@ -73,6 +74,10 @@ pub fn buffers(config: &Config, machine: &Machine) -> Result<Buffers, ArenaError
     // A piece does not cross chunks of the arena: at the end of each, part of a piece is lost.
     let whole = layout.bytes() * lanes;
     let lost = (whole / buffers::arena::CHUNK_BYTES_MAX + 1) * buffers::pool::CLASS_BYTES[3];
+    // The kernel hands out and clears every page when a ring or a device registers it: nothing else is said
+    // until that is done.
+    let size = format_size((whole + lost) as u64);
+    tracing::info!("preparing {size} of buffers; with much memory this takes seconds");
     let arena = Arena::map(whole + lost)?;
     let mut carver = Carver::new(Arc::clone(&arena));
     let pools = (0..lanes).map(|_| carver.pool(layout)).collect();
@@ -182,4 +187,24 @@ fn rdma_settings(config: &Config) -> RdmaSettings {
 
 fn idle_timeout(limits: &Limits) -> Option<Duration> {
     Some(limits.idle_timeout).filter(|timeout| !timeout.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{from_text, machine::tests::machine},
+        lifecycle::logging::tests::logged,
+    };
+
+    #[test]
+    fn the_start_is_not_silent_while_buffers_are_prepared() {
+        let text = "[server]\nlanes = 1\npayload_memory = \"16MiB\"\n[rdma]\nenabled = \"no\"\n\
+                    [[export]]\npath = \"/m\"\nid = 1\nbackend = \"memory\"\n";
+        let config = from_text("test.toml", text, &machine()).unwrap();
+        let log = logged(|| drop(buffers(&config, &machine()).unwrap()));
+        assert_eq!(log.lines().count(), 1, "{log}");
+        assert!(log.contains("INFO") && log.contains("preparing "), "{log}");
+        assert!(log.contains("MiB of buffers"), "{log}");
+    }
 }

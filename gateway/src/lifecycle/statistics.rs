@@ -9,7 +9,9 @@ use crate::dispatch::Metrics;
 /// Log the totals.
 pub fn log(metrics: &Metrics) {
     let (mut calls, mut failures, mut procedures) = (0, 0, String::new());
-    for (name, called, failed) in metrics.by_procedure().filter(|(_, called, _)| *called > 0) {
+    let others = [("mount", metrics.mount_calls.get(), 0), ("unserved", metrics.unserved.get(), 0)];
+    let all = metrics.by_procedure().chain(others);
+    for (name, called, failed) in all.filter(|(_, called, _)| *called > 0) {
         calls += called;
         failures += failed;
         let gap = if procedures.is_empty() { "" } else { " " };
@@ -37,47 +39,28 @@ pub fn log(metrics: &Metrics) {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::{self, Write},
-        sync::{Arc, Mutex},
-    };
-
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::lifecycle::logging::tests::logged;
 
     #[test]
     fn one_line_says_what_was_called_moved_and_copied() {
         let metrics = Metrics::default();
+        metrics.nfs3_call(0);
+        metrics.mount_calls.add();
+        metrics.unserved.add();
         metrics.nfs3_call(6);
         metrics.nfs3_call(7);
         metrics.nfs3_call(7);
         metrics.nfs3_failure(7);
         metrics.read_bytes.grow(4096);
         copies::count(Why::Align, 9);
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        tracing::subscriber::with_default(subscriber, || log(&metrics));
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let text = logged(|| log(&metrics));
         assert_eq!(text.lines().count(), 1, "{text}");
         for field in [
             "INFO",
-            " calls=3 ",
+            " calls=6 ",
             " failures=1 ",
-            r#" procedures="read:1 write:2" "#,
+            r#" procedures="null:1 read:1 write:2 mount:1 unserved:1" "#,
             " read_bytes=4096 ",
             " written_bytes=0 ",
         ] {

@@ -6,7 +6,7 @@ use backends::Backend;
 use rpc_rdma::service::Begun;
 
 use super::driver::{
-    Gated, NFS, Results, Server, at, memory, peer, sattr_mode, settings, table, write_args,
+    Gated, MOUNT, NFS, Results, Server, at, memory, peer, sattr_mode, settings, table, write_args,
 };
 use crate::exports::{ClientRules, ExportSettings, HandleKey, Rights, Squash};
 
@@ -229,4 +229,22 @@ fn a_panic_in_a_backend_is_an_answer() {
     use rpc_rdma::service::{Service, Ticket};
     let begun = server.lane.call(Ticket(u64::MAX), &server.peer, server.budget, call);
     assert!(matches!(begun, Begun::Reply(_)));
+}
+
+/// The totals said `calls=0` after a client had probed with NULL.
+#[test]
+fn every_call_is_counted() {
+    let mut server = Server::new();
+    let counted = |server: &Server| {
+        let metrics = &server.shared.metrics;
+        let nfs3: u64 = metrics.by_procedure().map(|(_, calls, _)| calls).sum();
+        (nfs3, metrics.mount_calls.get(), metrics.unserved.get())
+    };
+    let before = counted(&server);
+    let calls = [(NFS, 3, 0), (MOUNT, 3, 0), (NFS, 3, 22), (NFS, 4, 0), (100_227, 3, 0)];
+    for (program, version, procedure) in calls {
+        let message = server.message(program, version, procedure, |_| {});
+        server.exchange(message);
+    }
+    assert_eq!(counted(&server), (before.0 + 1, before.1 + 1, before.2 + 3));
 }
