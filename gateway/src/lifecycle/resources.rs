@@ -12,6 +12,8 @@ const FDS_SPARE: u64 = 256;
 
 /// Fewer files than this are kept open in no case; the rest must do.
 const OPEN_FILES_MIN: u64 = 64;
+/// So many are enough for most: a file that is not among them is opened again, which is no fault.
+const OPEN_FILES_ENOUGH: usize = 1024;
 
 /// Take what is needed, as far as we are let. Returns how many files may be kept open.
 pub fn raise(config: &Config) -> usize {
@@ -23,15 +25,23 @@ pub fn raise(config: &Config) -> usize {
     let wanted = config.server.open_files_max as u64 * FDS_OF_FILE + other;
     let limit = raise_one(Resource::Nofile, Some(wanted));
     let files = open_files(config.server.open_files_max, limit, other);
-    if files < config.server.open_files_max {
-        tracing::warn!(
-            limit,
-            kept_open = files,
-            wanted = config.server.open_files_max,
-            "few open files are allowed: raise LimitNOFILE (ulimit -n), or lower server.open_files_max"
-        );
+    if let Some(advice) = advice(config.server.open_files_max, files, wanted) {
+        tracing::warn!("{advice}");
+    } else {
+        tracing::debug!(limit, kept_open = files, "open files");
     }
     files
+}
+
+/// What to say about the number of files that can be kept open, where that is so low that it costs speed.
+fn advice(configured: usize, files: usize, descriptors: u64) -> Option<String> {
+    (files < configured.min(OPEN_FILES_ENOUGH)).then(|| {
+        format!(
+            "only {files} files can be kept open between calls, not {configured}, since the process may have few \
+             open files: set LimitNOFILE={descriptors} in the unit, or `ulimit -Hn {descriptors}` before the start, \
+             or server.open_files_max = {files} if so few are enough"
+        )
+    })
 }
 
 /// How many files can be kept open under a limit of descriptors, of which `other` are for other things.
@@ -68,5 +78,16 @@ mod tests {
         assert_eq!(open_files(100, Some(1_000_000), 1000), 100);
         assert_eq!(open_files(65_536, Some(31_000), 1000), 6000);
         assert_eq!(open_files(65_536, Some(1024), 1536), 64);
+    }
+
+    #[test]
+    fn a_usual_limit_is_no_warning_and_a_low_one_names_its_fix() {
+        // `ulimit -Hn` of 20 000 keeps thousands of files open.
+        let files = open_files(65_536, Some(20_000), 1536);
+        assert_eq!(advice(65_536, files, 329_216), None);
+        assert_eq!(advice(100, 100, 2036), None);
+        let text = advice(65_536, 64, 329_216).unwrap();
+        assert!(text.contains("LimitNOFILE=329216"), "{text}");
+        assert!(text.contains("server.open_files_max = 64"), "{text}");
     }
 }
