@@ -177,7 +177,7 @@ fn equal_in_constant_time(a: &[u8; MAC_BYTES], b: &[u8; MAC_BYTES]) -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// A system call failed.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}{}", path.display(), advice(source))]
     Io {
         /// What was tried.
         action: &'static str,
@@ -208,6 +208,25 @@ pub enum KeyFileError {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// What to do about a key file that cannot be had.
+fn advice(error: &io::Error) -> String {
+    let user = rustix::process::geteuid().as_raw();
+    let link = rustix::io::Errno::LOOP.raw_os_error();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "; the gateway runs as user {user}: give that user the state directory and the key (`chown -R {user}`, \
+             modes 700 and 600), or run it as their owner, or choose another directory with --state-dir"
+        ),
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; choose a directory that can be written with --state-dir".to_owned()
+        }
+        _ if error.raw_os_error() == Some(link) => {
+            "; it is a symbolic link, which is not followed: put the file itself there".to_owned()
+        }
+        _ => String::new(),
+    }
 }
 
 impl HandleKey {
@@ -389,6 +408,23 @@ mod tests {
         assert!(matches!(error, KeyFileError::Exposed { mode: 0o640, .. }), "{error}");
         let missing = dir.path().join("missing");
         assert!(matches!(HandleKey::load_or_create(&missing), Err(KeyFileError::Io { .. })));
+    }
+
+    #[test]
+    fn a_key_file_that_may_not_be_used_names_the_fix() {
+        let said = |kind: io::ErrorKind| {
+            let (action, path, source) = ("open", PathBuf::from("/s/handle.key"), kind.into());
+            KeyFileError::Io { action, path, source }.to_string()
+        };
+        let denied = said(io::ErrorKind::PermissionDenied);
+        for part in ["cannot open /s/handle.key", "chown -R ", "--state-dir"] {
+            assert!(denied.contains(part), "{part}: {denied}");
+        }
+        assert!(said(io::ErrorKind::ReadOnlyFilesystem).contains("--state-dir"));
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("elsewhere", dir.path().join(KEY_FILE_NAME)).unwrap();
+        let link = HandleKey::load_or_create(dir.path()).unwrap_err().to_string();
+        assert!(link.contains("put the file itself there"), "{link}");
     }
 
     #[test]

@@ -11,7 +11,10 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The configured directory cannot be made.
-    #[error("cannot make the state directory {path}: {source}")]
+    #[error(
+        "cannot make the state directory {path}: {source}; make it for the user that runs the gateway \
+         (`install -d -m 700`), or choose another with --state-dir or server.state_dir"
+    )]
     Directory {
         /// The directory.
         path: String,

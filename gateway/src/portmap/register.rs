@@ -35,8 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub enum RegisterError {
     /// There is none.
     #[error(
-        "no rpcbind answers at /run/rpcbind.sock or 127.0.0.1:111 ({0}): start rpcbind, or let the gateway \
-         answer itself ([portmap] in the configuration), or mount with `port=` and `mountport=`"
+        "no rpcbind answers at /run/rpcbind.sock or 127.0.0.1:111 ({0}): start it, or let the gateway answer \
+         in its place (`--portmap serve`), or say that there is none (`--portmap off`)"
     )]
     Absent(io::Error),
     /// It does not answer as it should.
