@@ -305,9 +305,9 @@ impl TryFrom<String> for Client {
                     "write \"{network}\" for the network, or leave the prefix out for the address"
                 ),
             )),
-            Err(NetworkError::Prefix(prefix, most)) => Err(Wrong::new(
-                format!("`{}` is not a prefix length", shown(&prefix)),
-                format!("give a number from 0 to {most}"),
+            Err(NetworkError::Prefix(network, most)) => Err(Wrong::new(
+                format!("`{}` is no network: its prefix length is out of bounds", shown(&network)),
+                format!("write a number from 0 to {most} after the slash"),
             )),
             Err(NetworkError::Address(_)) => Err(Wrong::new(
                 format!("`{}` is neither an address, a network nor a host name", shown(pattern)),

@@ -1,7 +1,11 @@
 //! The one way from text and arguments to a configuration. `serve`, `check-config` and a reload all go
 //! through [`from_tree`], so they accept and refuse exactly the same.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use super::{
     check, export,
@@ -35,15 +39,32 @@ pub fn read_file(path: &Path) -> Result<(String, Table), Problems> {
         problems
     };
     let bytes = fs::read(path).map_err(|error| {
-        refused(
-            format!("cannot read the file ({error})"),
-            "`aqueduct example-config` prints one to begin with",
-        )
+        refused(format!("cannot read the file ({error})"), &unreadable(path, &error))
     })?;
     let text = String::from_utf8(bytes)
         .map_err(|_| refused("the file is not UTF-8 text".to_owned(), "save it as UTF-8"))?;
     let tree = tree::parse(&name, &text)?;
     Ok((name, tree))
+}
+
+/// What to do about a file that cannot be read.
+fn unreadable(path: &Path, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::IsADirectory => {
+            let file = configuration_in(path).unwrap_or_else(|| path.join("aqueduct.toml"));
+            format!("this is a directory: give the file in it, like {}", file.display())
+        }
+        io::ErrorKind::PermissionDenied => {
+            "give its reader the right to read it and to search the directories above it, or be root".to_owned()
+        }
+        _ => "`aqueduct example-config` prints one to begin with".to_owned(),
+    }
+}
+
+/// The first file in a directory whose name says that it is a configuration.
+fn configuration_in(directory: &Path) -> Option<PathBuf> {
+    let paths = fs::read_dir(directory).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(|path| path.extension().is_some_and(|end| end == "toml")).min()
 }
 
 /// Check a text. `name` is what messages call it.
@@ -254,6 +275,10 @@ mod tests {
                 "a.toml:4: export.clients: `10.1.0.0/8` has bits set beyond its prefix; write \"10.0.0.0/8\" for the network, or leave the prefix out for the address",
             ),
             (
+                "[[export]]\npath = \"/a\"\nbackend = \"memory\"\nclients = [\"10.0.0.0/33\"]\n",
+                "a.toml:4: export.clients: `10.0.0.0/33` is no network: its prefix length is out of bounds; write a number from 0 to 32 after the slash",
+            ),
+            (
                 "[[export]]\npath = \"/a\"\nbackend = \"memory\"\nclients = [\"10.0.0.1\", \"::ffff:10.0.0.1\"]\n",
                 "a.toml:4: export.clients: there are two rules for 10.0.0.1; remove one",
             ),
@@ -277,6 +302,16 @@ mod tests {
             let text = if text.is_empty() { String::new() } else { format!("{text}{MEMORY}") };
             assert_eq!(problems(&text).lines().next().unwrap_or(""), message, "{text}");
         }
+    }
+
+    #[test]
+    fn a_directory_in_place_of_a_file_is_told_which_file_to_give() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = || from_file(dir.path(), &machine()).unwrap_err().to_string();
+        assert!(said().contains("this is a directory"), "{}", said());
+        assert!(said().ends_with("/aqueduct.toml"), "{}", said());
+        fs::write(dir.path().join("nfs.toml"), "").unwrap();
+        assert!(said().ends_with("/nfs.toml"), "{}", said());
     }
 
     #[test]

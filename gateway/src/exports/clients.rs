@@ -36,7 +36,7 @@ pub enum NetworkError {
     #[error("`{0}` is not an IP address")]
     Address(String),
     /// The part after the slash is no number within the bounds.
-    #[error("the prefix length `{0}` is not a number from 0 to {1}")]
+    #[error("`{0}` has a prefix length that is not a number from 0 to {1}")]
     Prefix(String, u8),
     /// Bits are set that the prefix does not cover.
     #[error("`{0}` has bits set beyond its prefix; the network is `{1}`")]
@@ -80,7 +80,7 @@ impl FromStr for Network {
                 .parse::<u8>()
                 .ok()
                 .filter(|prefix| *prefix <= bits && digits.bytes().all(|b| b.is_ascii_digit()))
-                .ok_or_else(|| NetworkError::Prefix(digits.to_owned(), bits))?,
+                .ok_or_else(|| NetworkError::Prefix(text.to_owned(), bits))?,
         };
         let canonical = written.to_canonical();
         // ::ffff:10.0.0.0/104 is 10.0.0.0/8; a mapped address with a prefix below 96 stays IPv6.
@@ -192,6 +192,18 @@ impl ClientRules {
         self.rules.iter()
     }
 
+    /// The rules in the order in which people look for one: hosts by name, IPv4 and then IPv6 networks by
+    /// address, everybody last.
+    pub fn listed(&self) -> Vec<&ClientRule> {
+        let mut rules: Vec<_> = self.rules.iter().collect();
+        rules.sort_by_key(|rule| match &rule.pattern {
+            Pattern::Host { name, .. } => (0, Some(name), None),
+            Pattern::Network(network) => (1, None, Some((network.address, network.prefix))),
+            Pattern::Any => (2, None, None),
+        });
+        rules
+    }
+
     /// Whether any rule names a host that has to be looked up.
     pub fn has_hosts(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.pattern, Pattern::Host { .. }))
@@ -284,16 +296,44 @@ mod tests {
     fn network_errors() {
         for (text, message) in [
             ("10.0.0.300/8", "`10.0.0.300` is not an IP address"),
-            ("10.0.0.0/33", "the prefix length `33` is not a number from 0 to 32"),
-            ("10.0.0.0/+8", "the prefix length `+8` is not a number from 0 to 32"),
-            ("fd00::/129", "the prefix length `129` is not a number from 0 to 128"),
-            ("10.0.0.0/", "the prefix length `` is not a number from 0 to 32"),
+            ("10.0.0.0/33", "`10.0.0.0/33` has a prefix length that is not a number from 0 to 32"),
+            ("10.0.0.0/+8", "`10.0.0.0/+8` has a prefix length that is not a number from 0 to 32"),
+            ("fd00::/129", "`fd00::/129` has a prefix length that is not a number from 0 to 128"),
+            ("10.0.0.0/", "`10.0.0.0/` has a prefix length that is not a number from 0 to 32"),
             (
                 "10.1.0.0/8",
                 "`10.1.0.0/8` has bits set beyond its prefix; the network is `10.0.0.0/8`",
             ),
         ] {
             assert_eq!(text.parse::<Network>().unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn people_find_a_rule_by_its_address() {
+        let host = |name: &str| Pattern::Host { name: name.to_owned(), addresses: Vec::new() };
+        let mut rules: Vec<ClientRule> = ["b.example", "a.example"]
+            .into_iter()
+            .map(|name| ClientRule { pattern: host(name), rights: Rights::ReadWrite })
+            .collect();
+        let networks = ["*", "fe80::/10", "172.16.0.0/12", "::1", "10.0.0.0/8", "10.0.0.0/16"];
+        rules.extend(networks.map(|text| rule(text, Rights::ReadWrite)));
+        let wanted = [
+            "a.example",
+            "b.example",
+            "10.0.0.0/8",
+            "10.0.0.0/16",
+            "172.16.0.0/12",
+            "::1",
+            "fe80::/10",
+            "*",
+        ];
+        for _ in 0..rules.len() {
+            rules.rotate_left(1);
+            let rules = ClientRules::new(rules.clone());
+            let listed: Vec<_> =
+                rules.listed().iter().map(|rule| rule.pattern.to_string()).collect();
+            assert_eq!(listed, wanted);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
         Config,
         schema::{BackendConfig, Portmap},
     },
-    exports::ExportTable,
+    exports::{ClientRule, ExportTable, Rights},
 };
 
 /// Where `mount` looks without a port option when nobody tells it otherwise.
@@ -60,21 +60,33 @@ pub fn lines(config: &Config, table: &ExportTable, served: &Served) -> Vec<Strin
 }
 
 fn export_line(config: &Config, export: &crate::exports::Export) -> String {
-    let clients: Vec<String> = export.clients.iter().map(|rule| rule.pattern.to_string()).collect();
+    let clients: Vec<String> = export.clients.listed().into_iter().map(client).collect();
     let mut line = format!(
-        "export {} (id {}): {}, {}, squash {:?}, clients {}",
+        "export {} (id {}): {}, {}, squash {}, clients {}",
         export.path,
         export.id,
         export.origin,
         if export.read_only { "read-only" } else { "read-write" },
-        export.squash,
-        clients.join(" ")
+        word(export.squash),
+        clients.join(", ")
     );
     let of = |config: &&crate::config::schema::ExportConfig| config.settings.id == export.id;
     if let Some(BackendConfig::Local(local)) = config.exports.iter().find(of).map(|c| &c.backend) {
-        let _ = write!(line, ", io {:?}", local.io);
+        let _ = write!(line, ", io {}", word(local.io));
     }
     line
+}
+
+/// A choice as the configuration writes it.
+fn word(choice: impl std::fmt::Debug) -> String {
+    format!("{choice:?}").to_lowercase()
+}
+
+fn client(rule: &ClientRule) -> String {
+    match rule.rights {
+        Rights::ReadOnly => format!("{} ro", rule.pattern),
+        Rights::ReadWrite => rule.pattern.to_string(),
+    }
 }
 
 /// The exact command for each transport. Without a portmapper, or beside port 2049, the MOUNT protocol's

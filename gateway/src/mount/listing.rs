@@ -33,7 +33,7 @@ pub fn exports(table: &ExportTable, peer: &Peer, message_bytes_max: usize, write
         let mark = writer.mark();
         writer.bool(true);
         writer.opaque(export.path.as_bytes());
-        for rule in export.clients.iter().take(GROUPS_MAX) {
+        for rule in export.clients.listed().into_iter().take(GROUPS_MAX) {
             let name = rule.pattern.to_string();
             writer.bool(true);
             writer.opaque(name.as_bytes().get(..GROUP_BYTES_MAX).unwrap_or(name.as_bytes()));
