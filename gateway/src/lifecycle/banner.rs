@@ -100,6 +100,12 @@ pub fn mount_lines(path: &str, served: &Served) -> Vec<String> {
         }
         _ => String::new(),
     };
+    if tcp.is_none() {
+        lines.push(format!(
+            "{path} cannot be mounted by Linux clients: they ask for its root over TCP, and tcp.listen is off"
+        ));
+        return lines;
+    }
     if let Some(address) = served.rdma.first() {
         let host = host_of(*address, tcp);
         let port = address.port();
@@ -142,6 +148,12 @@ mod tests {
             portmapped,
             handles_persist: true,
         }
+    }
+
+    #[test]
+    fn without_tcp_no_command_is_shown_that_cannot_work() {
+        let lines = mount_lines("/data", &served(&[], &["10.0.0.1:20049"], true));
+        assert!(lines.len() == 1 && lines[0].contains("tcp.listen is off"), "{lines:?}");
     }
 
     #[test]
