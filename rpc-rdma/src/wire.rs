@@ -95,6 +95,8 @@ pub enum WireFault {
     ReceiverNotReady,
     /// A message was longer than the Receive buffer.
     LocalLength,
+    /// The device did not take it.
+    Refused,
     /// The local device or memory failed.
     Local,
     /// The device is gone.
@@ -262,20 +264,24 @@ pub trait Provider: fmt::Debug {
     /// Turn a request down.
     fn reject(&mut self, request: u64, private_data: &[u8]);
 
-    /// Post a Receive. The buffer comes back as `Received` or `ReceiveFailed`.
+    /// Post a Receive, at once or with the next [`Self::flush`]. The buffer comes back as `Received` or
+    /// `ReceiveFailed`; the latter with [`WireFault::Refused`] if the device does not take it then.
     ///
     /// # Errors
     /// When it cannot be posted; the buffer is dropped.
     fn post_receive(&mut self, qp: QpId, buffer: Lease) -> Result<(), WireError>;
 
-    /// Post work. It comes back as `Replied` or `Fetched`, once, also when it fails on the way.
+    /// Post work, at once or with the next [`Self::flush`]. It comes back as `Replied` or `Fetched`, once, also
+    /// when it fails on the way or the device does not take it ([`WireFault::Refused`]).
     ///
     /// # Errors
     /// When nothing of it was posted; what it owned is dropped.
     fn post(&mut self, qp: QpId, id: WorkId, work: Work) -> Result<(), WireError>;
 
-    /// Hand what was posted since the last call to the device (providers may batch until then).
-    fn flush(&mut self);
+    /// Hand what was posted since the last call to the device (providers may batch until then); Receives before
+    /// work. A lane calls it at the end of every turn, and never sleeps before. Returns how many pieces of work
+    /// have come back for which there will be no wake-up: it must `poll` then.
+    fn flush(&mut self) -> usize;
 
     /// Append up to `max` messages that have arrived, and finished pieces of work. Work that was finished
     /// before a message arrived is reported before it.
@@ -291,7 +297,8 @@ pub trait Provider: fmt::Debug {
     /// File descriptors that become readable when `poll` (after `arm`) or `events` may have something.
     fn wake_fds(&self) -> Vec<Arc<OwnedFd>>;
 
-    /// Bring the queue pair into the error state; everything posted comes back flushed. Harmless twice.
+    /// Bring the queue pair into the error state; everything posted comes back flushed (also what no
+    /// [`Self::flush`] has followed). Harmless twice.
     fn disconnect(&mut self, qp: QpId);
 
     /// Give the queue pair up. Everything posted must have come back, or is lost with the device.

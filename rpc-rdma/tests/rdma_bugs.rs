@@ -381,8 +381,8 @@ impl Provider for Mana {
         }
         self.0.post(qp, id, work)
     }
-    fn flush(&mut self) {
-        self.0.flush();
+    fn flush(&mut self) -> usize {
+        self.0.flush()
     }
     fn poll(&mut self, out: &mut Vec<WorkCompletion>, max: usize) {
         self.0.poll(out, max);

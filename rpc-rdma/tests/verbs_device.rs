@@ -239,8 +239,17 @@ impl Server {
                 self.provider.post(qp, self.next, Work::Fetch { sink, reads }).unwrap();
                 self.connections.get_mut(&qp).unwrap().posted += 1;
             }
+            b'L' => self.leave_in_the_middle(qp, buffer.freeze(0, len)),
             _ => self.reply(qp, Vec::new(), buffer.freeze(0, len), None),
         }
+    }
+
+    /// Post an answer and give the queue pair up before the end of the turn.
+    fn leave_in_the_middle(&mut self, qp: QpId, answer: Bytes) {
+        self.reply(qp, Vec::new(), answer, None);
+        self.provider.destroy(qp);
+        self.connections.remove(&qp);
+        self.counts.open.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn reply(&mut self, qp: QpId, writes: Vec<RdmaWrite>, send: Bytes, invalidate: Option<u32>) {
@@ -494,6 +503,44 @@ fn a_refused_peer_hears_why() {
         EndpointEvent::Rejected { private_data } => assert!(private_data.starts_with(b"not you")),
         other => panic!("{other:?}"),
     }
+}
+
+/// Several answers in one call of the device leave in their order.
+#[test]
+fn answers_of_one_turn_arrive_in_order() {
+    let _alone = alone();
+    let Some(address) = device_address() else { return };
+    let server = Running::start(address, 1, false);
+    let mut client = Client::connect(server.address);
+    for round in 0..20_u8 {
+        (0..4).for_each(|number| client.0.send(&[b'E', round, number]).unwrap());
+        for number in 0..4 {
+            match client.next() {
+                EndpointEvent::Received { message, .. } => {
+                    assert_eq!(message, [b'E', round, number][..]);
+                }
+                other => panic!("no answer: {other:?}"),
+            }
+            client.0.post_receive().unwrap();
+        }
+    }
+}
+
+/// What waits for the end of the turn when its queue pair goes is not sent, and its memory comes back (the
+/// server counts it at its end).
+#[test]
+fn a_queue_pair_that_goes_before_the_end_of_the_turn_takes_its_answers_along() {
+    let _alone = alone();
+    let Some(address) = device_address() else { return };
+    let server = Running::start(address, 1, false);
+    for _ in 0..5 {
+        let mut client = Client::connect(server.address);
+        match client.question(b"Leave") {
+            EndpointEvent::Disconnected | EndpointEvent::Failed(_) => {}
+            other => panic!("an answer that was not flushed: {other:?}"),
+        }
+    }
+    eventually("all closed", || server.counts.open.load(Ordering::SeqCst) == 0);
 }
 
 #[test]

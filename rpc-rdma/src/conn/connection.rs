@@ -246,10 +246,11 @@ impl Connection {
         self.close(now, CloseReason::Overrun);
     }
 
-    /// Work failed; the queue pair is in the error state.
+    /// Work failed; the queue pair is in the error state, or is brought there now.
     pub(super) fn work_failed(&mut self, now: Instant, fault: WireFault) {
         match fault {
             WireFault::Flushed => {}
+            WireFault::Refused => return self.close(now, CloseReason::Refused),
             WireFault::ReceiverNotReady => self.counters.receiver_not_ready += 1,
             _ => self.counters.work_failures += 1,
         }
@@ -410,6 +411,28 @@ mod tests {
         assert!(bench.delivered().is_empty());
         bench.conn.established(bench.now);
         assert_eq!(bench.delivered().len(), 1);
+    }
+
+    #[test]
+    fn work_that_the_device_did_not_take_closes_like_work_that_it_refused_at_once() {
+        let mut bench = Bench::new();
+        bench.conn.established(bench.now);
+        bench.null(1);
+        bench.null(2);
+        let calls = bench.delivered();
+        calls.iter().for_each(|&call| bench.post_reply(call));
+        // The first was taken, the second not.
+        bench.conn.replied(bench.now, calls[1], Err(WireFault::Refused));
+        assert_eq!(bench.conn.close_reason(), Some(CloseReason::Refused));
+        assert_eq!(bench.conn.state(), State::Closing);
+        assert_eq!(bench.conn.counters().work_failures, 0, "nothing was sent that could fail");
+        assert!(matches!(bench.actions().as_slice(), [Action::Disconnect]));
+        bench.conn.replied(bench.now, calls[0], Err(WireFault::Flushed));
+        for _ in 0..3 {
+            assert_eq!(bench.conn.state(), State::Closing);
+            bench.conn.receive_failed(bench.now, WireFault::Flushed);
+        }
+        assert_eq!(bench.conn.state(), State::Closed);
     }
 
     #[test]

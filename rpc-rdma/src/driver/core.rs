@@ -94,8 +94,7 @@ impl LaneCore {
         self.scratch.replace(replies);
         progress += self.serve_those_who_wait();
         self.service.borrow_mut().flush();
-        self.rdma.borrow_mut().flush();
-        progress
+        progress + self.rdma.borrow_mut().flush()
     }
 
     /// Decode a message and carry it out, or answer at once.

@@ -257,6 +257,13 @@ impl VerbsEndpoint {
         }
     }
 
+    /// Release what the device did not take.
+    fn take_back(&mut self) {
+        for wr_id in self.qp.as_mut().map(QueuePair::discard).unwrap_or_default() {
+            drop(self.slots.completed(wr_id, Err(WireFault::Refused)));
+        }
+    }
+
     fn message_buffer(&self, len: usize) -> Result<(buffers::Lease, u32), WireError> {
         let lease = self.pool.take(len).ok_or(WireError::QueueFull)?;
         let lkey = self.device.lkey(lease.chunk()).ok_or(WireError::NotRegistered)?;
@@ -349,11 +356,12 @@ impl Endpoint for VerbsEndpoint {
         let qp = self.qp.as_mut().ok_or(WireError::Unknown)?;
         let posted = Posted::Receive { qp: QP, buffer };
         let slot = self.slots.insert(posted).ok_or(WireError::QueueFull)?;
+        qp.queue_receive(slot.wr_id(true), address, len, lkey);
         // SAFETY: the buffer stays in its slot until the Receive has completed or the queue pair is
         // destroyed, and is at least `len` bytes long.
-        if let Err(source) = unsafe { qp.post_receive(slot.wr_id(true), address, len, lkey) } {
-            self.slots.remove(slot);
-            return Err(system("post a Receive")(source));
+        if let Err(refusal) = unsafe { qp.post_receives() } {
+            self.take_back();
+            return Err(system("post a Receive")(refusal.error));
         }
         self.receives_posted += 1;
         Ok(())
@@ -384,10 +392,11 @@ impl Endpoint for VerbsEndpoint {
             signaled: true,
             inline: false,
         };
+        qp.queue_chain(&[request]);
         // SAFETY: the memory stays in its slot until the Send has completed or the queue pair is destroyed.
-        if let Err((_, source)) = unsafe { qp.post_send(&[request]) } {
-            self.slots.remove(slot);
-            return Err(system("post a Send")(source));
+        if let Err(refusal) = unsafe { qp.post_sends(&mut false) } {
+            self.take_back();
+            return Err(system("post a Send")(refusal.error));
         }
         self.sends_posted += 1;
         Ok(())

@@ -17,12 +17,12 @@ use std::{
 use buffers::Lease;
 
 use super::{
-    chain::{self, Place},
+    chain,
     cm_sys::KernelQpAttr,
     completions::{Completion, CompletionQueue},
     device::Device,
     mailbox::{ConnectionHandle, IncomingRequest, Mailbox, Note},
-    queue::{Opcode, QueuePair, SendRequest},
+    queue::{QueuePair, SendRequest},
     slots::{Owner, Posted, Slots},
 };
 use crate::wire::{
@@ -40,15 +40,20 @@ const INLINE_BYTES: usize = 128;
 const REQUEST_AGE_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-struct Connection {
+pub(super) struct Connection {
     /// `None` once the queue pair had to be destroyed before its time.
-    qp: Option<QueuePair>,
-    handle: ConnectionHandle,
+    pub(super) qp: Option<QueuePair>,
+    pub(super) handle: ConnectionHandle,
     incoming: Attributes,
-    depths: QpDepths,
-    sends_posted: usize,
-    receives_posted: usize,
-    disconnected: bool,
+    pub(super) depths: QpDepths,
+    /// What the device has and what waits for the end of the turn.
+    pub(super) sends_posted: usize,
+    pub(super) receives_posted: usize,
+    /// Whether it stands in the list of those that have something waiting.
+    pub(super) waits: bool,
+    /// The device did not take something.
+    pub(super) refused: bool,
+    pub(super) disconnected: bool,
 }
 
 #[derive(Debug)]
@@ -66,19 +71,21 @@ struct Waiting {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct LaneProvider {
-    name: String,
+    pub(super) name: String,
     mailbox: Arc<Mailbox<Note>>,
     requests: HashMap<u64, Waiting>,
-    connections: HashMap<QpId, Connection>,
-    slots: Slots,
-    sent: CompletionQueue,
-    arrived: CompletionQueue,
+    pub(super) connections: HashMap<QpId, Connection>,
+    pub(super) slots: Slots,
+    pub(super) sent: CompletionQueue,
+    pub(super) arrived: CompletionQueue,
     device: Arc<Device>,
-    send_with_invalidate: bool,
+    pub(super) send_with_invalidate: bool,
+    /// Queue pairs for which something waits for the end of the turn.
+    pub(super) waiting: Vec<QpId>,
     /// Completions that the device will not report any more.
-    ready: VecDeque<WorkCompletion>,
+    pub(super) ready: VecDeque<WorkCompletion>,
     scratch: Vec<Completion>,
-    chain: Vec<SendRequest>,
+    pub(super) chain: Vec<SendRequest>,
 }
 
 fn system(operation: &'static str) -> impl Fn(io::Error) -> WireError {
@@ -105,6 +112,7 @@ impl LaneProvider {
             arrived,
             send_with_invalidate: device.attributes.send_with_invalidate,
             device,
+            waiting: Vec::new(),
             ready: VecDeque::new(),
             scratch: Vec::new(),
             chain: Vec::new(),
@@ -152,96 +160,6 @@ impl LaneProvider {
         }
     }
 
-    /// Hand `chain` to the device. What it owns is in the slot `owner` of the chain.
-    fn submit(&mut self, qp: QpId, id: WorkId, owner: Owner) -> Result<(), WireError> {
-        let connection = self.connections.get_mut(&qp).ok_or(WireError::Unknown)?;
-        let queue = connection.qp.as_mut().ok_or(WireError::Unknown)?;
-        let requests = self.chain.len();
-        if connection.sends_posted + requests > connection.depths.send_requests {
-            return Err(WireError::QueueFull);
-        }
-        let posted = Posted::Chain { qp, id, requests, owner, fault: None };
-        let slot = self.slots.insert(posted).ok_or(WireError::QueueFull)?;
-        for request in &mut self.chain {
-            request.wr_id = slot.wr_id(request.signaled);
-        }
-        // SAFETY: the memory of the chain belongs to `owner`, which stays in its slot until the last request
-        // has completed or the queue pair is destroyed.
-        let mut outcome = unsafe { queue.post_send(&self.chain) };
-        if let Err((taken, error)) = &outcome
-            && error.raw_os_error() == Some(libc::EINVAL)
-            && let Some(refused) = self.chain.get_mut(*taken)
-            && refused.opcode == Opcode::SendWithInvalidate
-        {
-            // The device says that it can, the provider library cannot (Azure's MANA): never again.
-            tracing::info!(device = self.name, "Send with Invalidate refused; using plain Send");
-            self.send_with_invalidate = false;
-            refused.opcode = Opcode::Send;
-            refused.rkey = 0;
-            let already = *taken;
-            let rest = self.chain.get(already..).unwrap_or_default();
-            // SAFETY: as above; the requests before were taken and are not posted again.
-            outcome =
-                unsafe { queue.post_send(rest) }.map_err(|(taken, error)| (taken + already, error));
-        }
-        match outcome {
-            Ok(()) => {
-                connection.sends_posted += requests;
-                Ok(())
-            }
-            Err((0, source)) => {
-                self.slots.remove(slot);
-                match source.raw_os_error() {
-                    Some(libc::ENOMEM) => Err(WireError::QueueFull),
-                    _ => Err(WireError::System { operation: "post to the send queue", source }),
-                }
-            }
-            Err((taken, error)) => {
-                // The device works on the first part, and nothing will ever report its end. Only the end of
-                // the queue pair makes the memory ours again.
-                tracing::warn!(device = self.name, taken, requests, %error, "chain torn; closing");
-                connection.sends_posted += requests;
-                self.condemn(qp, WireFault::Local);
-                Ok(())
-            }
-        }
-    }
-
-    /// Destroy the queue pair now and report everything that it had posted as failed.
-    fn condemn(&mut self, id: QpId, fault: WireFault) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let Some(qp) = connection.qp.take() else { return };
-        connection.handle.disconnect();
-        connection.disconnected = true;
-        connection.sends_posted = 0;
-        connection.receives_posted = 0;
-        self.sent.linger(connection.depths.send_requests);
-        self.arrived.linger(connection.depths.receives);
-        let posted = self.slots.take_all_of(id);
-        match qp.destroy() {
-            Ok(()) => self.ready.extend(posted.into_iter().map(|p| p.complete(Err(fault)))),
-            Err(error) => leak(&self.name, posted, &error),
-        }
-    }
-
-    fn finish(&mut self, completion: Completion, out: &mut Vec<WorkCompletion>) {
-        let found = self.slots.completed(completion.wr_id, completion.result);
-        let Some((posted, result)) = found else { return };
-        match &posted {
-            Posted::Receive { qp, .. } => {
-                if let Some(connection) = self.connections.get_mut(qp) {
-                    connection.receives_posted = connection.receives_posted.saturating_sub(1);
-                }
-            }
-            Posted::Chain { qp, requests, .. } => {
-                if let Some(connection) = self.connections.get_mut(qp) {
-                    connection.sends_posted = connection.sends_posted.saturating_sub(*requests);
-                }
-            }
-        }
-        out.push(posted.complete(result));
-    }
-
     fn expire_requests(&mut self) {
         let now = Instant::now();
         self.requests.retain(|_, waiting| {
@@ -262,7 +180,7 @@ fn discard(qp: QueuePair) {
 }
 
 /// The device may still work on this memory, so it must never be used again.
-fn leak(device: &str, posted: Vec<Posted>, error: &io::Error) {
+pub(super) fn leak(device: &str, posted: Vec<Posted>, error: &io::Error) {
     tracing::error!(device, %error, pieces = posted.len(), "cannot destroy a queue pair; its buffers are lost");
     mem::forget(posted);
 }
@@ -294,6 +212,8 @@ impl Provider for LaneProvider {
             depths,
             sends_posted: 0,
             receives_posted: 0,
+            waits: false,
+            refused: false,
             disconnected: false,
         };
         let id = QpId(request);
@@ -307,8 +227,14 @@ impl Provider for LaneProvider {
         private_data: &[u8],
         reads_outstanding: u8,
     ) -> Result<(), WireError> {
+        // The first message may come at once.
+        self.submit(qp);
         let connection = self.connections.get_mut(&qp).ok_or(WireError::Unknown)?;
         let queue = connection.qp.as_mut().ok_or(WireError::Unknown)?;
+        if connection.refused {
+            let source = io::Error::other("the device did not take all of them");
+            return Err(WireError::System { operation: "post Receives", source });
+        }
         // We serve no RDMA Reads: the peer has no key of ours.
         queue.ready_to_receive(&connection.incoming.rtr, 0).map_err(system("ready to receive"))?;
         queue
@@ -325,25 +251,8 @@ impl Provider for LaneProvider {
     }
 
     fn post_receive(&mut self, qp: QpId, buffer: Lease) -> Result<(), WireError> {
-        let Place { address, len, lkey } = chain::place_of_lease(&self.device, &buffer)?;
-        let connection = self.connections.get_mut(&qp).ok_or(WireError::Unknown)?;
-        let queue = connection.qp.as_mut().ok_or(WireError::Unknown)?;
-        if connection.receives_posted >= connection.depths.receives {
-            return Err(WireError::QueueFull);
-        }
-        let slot = self.slots.insert(Posted::Receive { qp, buffer }).ok_or(WireError::QueueFull)?;
-        // SAFETY: the buffer stays in its slot until the Receive has completed or the queue pair is
-        // destroyed, and a lease is the only access to its memory.
-        match unsafe { queue.post_receive(slot.wr_id(true), address, len, lkey) } {
-            Ok(()) => {
-                connection.receives_posted += 1;
-                Ok(())
-            }
-            Err(source) => {
-                self.slots.remove(slot);
-                Err(WireError::System { operation: "post a Receive", source })
-            }
-        }
+        let place = chain::place_of_lease(&self.device, &buffer)?;
+        self.queue_receive(qp, buffer, place)
     }
 
     fn post(&mut self, qp: QpId, id: WorkId, work: Work) -> Result<(), WireError> {
@@ -362,16 +271,19 @@ impl Provider for LaneProvider {
                 )?;
                 let mut parts: Vec<_> = writes.into_iter().map(|write| write.local).collect();
                 parts.push(send);
-                self.submit(qp, id, Owner::Reply { _parts: parts })
+                self.queue_chain(qp, id, Owner::Reply { _parts: parts })
             }
             Work::Fetch { sink, reads } => {
                 chain::fetch(&self.device, &mut self.chain, &sink, &reads)?;
-                self.submit(qp, id, Owner::Fetch { sink })
+                self.queue_chain(qp, id, Owner::Fetch { sink })
             }
         }
     }
 
-    fn flush(&mut self) {}
+    fn flush(&mut self) -> usize {
+        self.submit_all();
+        self.ready.len()
+    }
 
     fn poll(&mut self, out: &mut Vec<WorkCompletion>, max: usize) {
         let mut room = max;
@@ -391,7 +303,7 @@ impl Provider for LaneProvider {
         self.sent.poll(&mut batch, usize::MAX);
         batch.rotate_left(arrived);
         for completion in batch.drain(..) {
-            self.finish(completion, out);
+            out.extend(self.finish(completion));
         }
         self.scratch = batch;
     }
@@ -448,6 +360,9 @@ impl Provider for LaneProvider {
         if mem::replace(&mut connection.disconnected, true) {
             return;
         }
+        // What was posted before comes back in its order, flushed or done.
+        self.submit(qp);
+        let Some(connection) = self.connections.get_mut(&qp) else { return };
         let Some(queue) = connection.qp.as_mut() else { return };
         let failed = queue.fail();
         connection.handle.disconnect();
@@ -462,6 +377,11 @@ impl Provider for LaneProvider {
         let Some(mut connection) = self.connections.remove(&qp) else { return };
         if !connection.disconnected {
             connection.handle.disconnect();
+        }
+        if let Some(queue) = connection.qp.as_mut() {
+            for wr_id in queue.discard() {
+                drop(self.slots.completed(wr_id, Err(WireFault::Flushed)));
+            }
         }
         let posted = self.slots.take_all_of(qp);
         self.release(&connection.depths, !posted.is_empty());

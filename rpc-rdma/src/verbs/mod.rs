@@ -7,13 +7,15 @@
 //! * [`fabric`]: the process-wide part; [`manager`] is its thread
 //! * [`device`]: an open device with the registered arena
 //! * [`lane`]: a device as one lane sees it, the [`crate::wire::Provider`]
-//! * [`queue`], [`completions`], [`chain`], [`slots`]: the verbs, chains of requests, and who owns what was
-//!   posted
+//! * [`queue`], [`completions`], [`chain`], [`batch`], [`slots`]: the verbs, chains of requests, those that wait
+//!   for the end of the turn, and who owns what was posted
+//! * [`posting`]: from a lane's work to the device, and back when the device does not take it
 //! * [`mailbox`]: between lanes and the thread
 //! * [`endpoint`], [`region`]: the active side, for tests and load tools
 //! * [`cm`], [`cm_sys`]: the connection manager
 //! * [`diagnose`]: why it does not work, for people
 
+mod batch;
 mod chain;
 mod cm;
 #[allow(missing_docs)]
@@ -26,6 +28,7 @@ mod fabric;
 mod lane;
 mod mailbox;
 mod manager;
+mod posting;
 mod queue;
 mod region;
 mod slots;

@@ -7,7 +7,17 @@ use std::{ffi::c_void, fmt, io, ptr::NonNull, sync::Arc};
 
 use ibverbs_sys as sys;
 
-use super::{cm_sys::KernelQpAttr, completions::CompletionQueue, device::Device};
+use super::{
+    batch::{Batch, Refusal, Taken},
+    cm_sys::KernelQpAttr,
+    completions::CompletionQueue,
+    device::Device,
+};
+
+/// Send requests that may wait for the end of the turn; with more than that the device is called earlier.
+const SENDS_WAITING_MAX: usize = 128;
+/// The same for Receives: those of one round of completions.
+const RECEIVES_WAITING_MAX: usize = 64;
 
 /// Codes in `qp_attr_mask` that are set by hand.
 const MASK_MIN_RNR_TIMER: u32 = 1 << 15;
@@ -52,8 +62,8 @@ pub(super) struct QueuePair {
     sends: usize,
     receives: usize,
     inline_bytes: usize,
-    wrs: Vec<sys::ibv_send_wr>,
-    sges: Vec<sys::ibv_sge>,
+    sends_waiting: Batch<sys::ibv_send_wr>,
+    receives_waiting: Batch<sys::ibv_recv_wr>,
 }
 
 impl fmt::Debug for QueuePair {
@@ -62,8 +72,7 @@ impl fmt::Debug for QueuePair {
     }
 }
 
-// SAFETY: used by one thread at a time through `&mut`; the raw pointers in `wrs` and `sges` mean something
-// only during `post_send`.
+// SAFETY: used by one thread at a time through `&mut`, and libibverbs objects are not bound to a thread.
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
@@ -109,8 +118,8 @@ impl QueuePair {
             sends: cap.max_send_wr as usize,
             receives: cap.max_recv_wr as usize,
             inline_bytes: cap.max_inline_data as usize,
-            wrs: Vec::new(),
-            sges: Vec::new(),
+            sends_waiting: Batch::new(SENDS_WAITING_MAX.min(cap.max_send_wr as usize)),
+            receives_waiting: Batch::new(RECEIVES_WAITING_MAX.min(cap.max_recv_wr as usize)),
         })
     }
 
@@ -175,102 +184,61 @@ impl QueuePair {
         self.modify(&mut attr, 1)
     }
 
-    /// Post one Receive.
-    ///
-    /// # Safety
-    /// The memory must stay writable, and nobody else may use it, until the request has completed or the
-    /// queue pair is destroyed.
-    pub(super) unsafe fn post_receive(
-        &mut self,
-        wr_id: u64,
-        address: u64,
-        len: u32,
-        lkey: u32,
-    ) -> io::Result<()> {
-        let mut sge = sys::ibv_sge { addr: address, length: len, lkey };
-        let mut wr = sys::ibv_recv_wr {
-            wr_id,
-            next: std::ptr::null_mut(),
-            sg_list: &raw mut sge,
-            num_sge: 1,
-        };
-        let mut bad = std::ptr::null_mut();
-        // SAFETY: the context is open; the table was filled by the library.
-        let post = unsafe { (*self.device.context()).ops.post_recv };
-        let post = post.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
-        // SAFETY: the queue pair lives; the provider copies the request and its list before it returns; the
-        // caller vouches for the memory.
-        check(unsafe { post(self.raw.as_ptr(), &raw mut wr, &raw mut bad) })
+    /// Whether so many more sends and Receives may wait. If not, post first.
+    pub(super) fn has_room(&self, sends: usize, receives: usize) -> bool {
+        self.sends_waiting.fits(sends) && self.receives_waiting.fits(receives)
     }
 
-    /// Post requests as one chain. On failure: how many were taken, and why the next was not.
+    /// Let a Receive wait for [`Self::post_receives`].
+    pub(super) fn queue_receive(&mut self, wr_id: u64, address: u64, len: u32, lkey: u32) {
+        let place = sys::ibv_sge { addr: address, length: len, lkey };
+        self.receives_waiting.push_receive(wr_id, place);
+    }
+
+    /// Let a chain wait for [`Self::post_sends`].
+    pub(super) fn queue_chain(&mut self, chain: &[SendRequest]) {
+        chain.iter().for_each(|request| self.sends_waiting.push_send(request));
+    }
+
+    /// Post all Receives that wait, in one call. What the device has nothing of still waits after an error.
+    ///
+    /// # Safety
+    /// The memory must stay writable, and nobody else may use it, until the requests have completed or the
+    /// queue pair is destroyed.
+    pub(super) unsafe fn post_receives(&mut self) -> Result<(), Refusal> {
+        if self.receives_waiting.is_empty() {
+            return Ok(());
+        }
+        let qp = self.raw.as_ptr();
+        // SAFETY: the context is open; the table was filled by the library.
+        let post = unsafe { (*self.device.context()).ops.post_recv }.ok_or_else(no_such_call)?;
+        // SAFETY: the queue pair lives; the list lives through the call and the provider copies it before it
+        // returns; the caller vouches for the memory.
+        self.receives_waiting.post(|first, bad| unsafe { post(qp, first, bad) })
+    }
+
+    /// Post all sends that wait, in one call. What the device has nothing of still waits after an error.
+    /// Clears `invalidate` when it turns out that the device has no Send with Invalidate.
     ///
     /// # Safety
     /// The memory must stay valid until the requests have completed or the queue pair is destroyed; that of
     /// Reads may not be used by anybody else until then.
-    pub(super) unsafe fn post_send(
-        &mut self,
-        chain: &[SendRequest],
-    ) -> Result<(), (usize, io::Error)> {
-        // SAFETY: the context is open; the table was filled by the library.
-        let post = unsafe { (*self.device.context()).ops.post_send };
-        let post = post.ok_or_else(|| (0, io::Error::from_raw_os_error(libc::EOPNOTSUPP)))?;
-        self.build(chain);
-        let Some(first) = self.wrs.first_mut() else { return Ok(()) };
-        let first: *mut sys::ibv_send_wr = first;
-        let mut bad: *mut sys::ibv_send_wr = std::ptr::null_mut();
-        // SAFETY: the queue pair lives; the chain and its lists live in `self` through the call and the
-        // provider copies them before it returns; the caller vouches for the memory.
-        let error = unsafe { post(self.raw.as_ptr(), first, &raw mut bad) };
-        if error == 0 {
+    pub(super) unsafe fn post_sends(&mut self, invalidate: &mut bool) -> Result<(), Refusal> {
+        if self.sends_waiting.is_empty() {
             return Ok(());
         }
-        // The pointers of the chain point into `wrs`: which of them is it?
-        let start = self.wrs.as_ptr() as usize;
-        let taken = (bad as usize).wrapping_sub(start) / size_of::<sys::ibv_send_wr>();
-        let taken = if bad.is_null() { 0 } else { taken.min(chain.len()) };
-        Err((taken, errno(error)))
+        let qp = self.raw.as_ptr();
+        // SAFETY: the context is open; the table was filled by the library.
+        let post = unsafe { (*self.device.context()).ops.post_send }.ok_or_else(no_such_call)?;
+        // SAFETY: as for Receives.
+        self.sends_waiting.post_sends(invalidate, |first, bad| unsafe { post(qp, first, bad) })
     }
 
-    fn build(&mut self, chain: &[SendRequest]) {
-        self.wrs.clear();
-        self.sges.clear();
-        self.sges.extend(chain.iter().map(|request| sys::ibv_sge {
-            addr: request.address,
-            length: request.len,
-            lkey: request.lkey,
-        }));
-        for (request, sge) in chain.iter().zip(&mut self.sges) {
-            // SAFETY: a structure of integers, pointers and unions of them, for which all zeros is a value.
-            let mut wr: sys::ibv_send_wr = unsafe { std::mem::zeroed() };
-            wr.wr_id = request.wr_id;
-            wr.sg_list = sge;
-            wr.num_sge = 1;
-            wr.opcode = match request.opcode {
-                Opcode::Write => sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-                Opcode::Read => sys::ibv_wr_opcode::IBV_WR_RDMA_READ,
-                Opcode::Send => sys::ibv_wr_opcode::IBV_WR_SEND,
-                Opcode::SendWithInvalidate => sys::ibv_wr_opcode::IBV_WR_SEND_WITH_INV,
-            };
-            if request.signaled {
-                wr.send_flags |= sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
-            }
-            if request.inline {
-                wr.send_flags |= sys::ibv_send_flags::IBV_SEND_INLINE.0;
-            }
-            // siw reads the key to invalidate from here, everybody else from `invalidate_rkey`.
-            wr.wr.rdma.remote_addr = request.remote_address;
-            wr.wr.rdma.rkey = request.rkey;
-            if request.opcode == Opcode::SendWithInvalidate {
-                wr.__bindgen_anon_1.invalidate_rkey = request.rkey;
-            }
-            self.wrs.push(wr);
-        }
-        let mut next: *mut sys::ibv_send_wr = std::ptr::null_mut();
-        for wr in self.wrs.iter_mut().rev() {
-            wr.next = next;
-            next = wr;
-        }
+    /// Take back all that waits: the device was not given it. Returns the numbers of the requests.
+    pub(super) fn discard(&mut self) -> Vec<u64> {
+        let mut numbers = self.receives_waiting.discard();
+        numbers.extend(self.sends_waiting.discard());
+        numbers
     }
 
     /// Destroy it: the device does not touch posted memory any more. On failure the memory must stay.
@@ -289,7 +257,11 @@ pub(super) fn check(error: libc::c_int) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(errno(error)) }
 }
 
-fn errno(error: libc::c_int) -> io::Error {
+fn no_such_call() -> Refusal {
+    Refusal { taken: Taken::Chains, error: io::Error::from_raw_os_error(libc::EOPNOTSUPP) }
+}
+
+pub(super) fn errno(error: libc::c_int) -> io::Error {
     // Some providers return -1 and set errno, most return the error itself, a few its negative.
     match error {
         -1 => io::Error::last_os_error(),

@@ -78,8 +78,13 @@ impl SlotId {
     fn from_wr_id(wr_id: u64) -> (Self, bool) {
         let low = wr_id & u64::from(u32::MAX);
         let index = (low & u64::from(INDEX_MAX)) as u32;
-        (Self { index, generation: (wr_id >> 32) as u32 }, low & LAST != 0)
+        (Self { index, generation: (wr_id >> 32) as u32 }, ends_chain(wr_id))
     }
+}
+
+/// Whether a number is that of the last request of a chain.
+pub(super) fn ends_chain(wr_id: u64) -> bool {
+    wr_id & LAST != 0
 }
 
 #[derive(Debug, Default)]

@@ -171,9 +171,10 @@ impl RdmaSide {
         self.settle();
     }
 
-    /// Hand everything posted to the devices.
-    pub fn flush(&mut self) {
-        self.devices.iter_mut().flatten().for_each(|device| device.provider.flush());
+    /// Hand everything posted to the devices: the end of every turn. Returns how much has come back from it
+    /// without a wake-up, so that another turn must follow.
+    pub fn flush(&mut self) -> usize {
+        self.devices.iter_mut().flatten().map(|device| device.provider.flush()).sum()
     }
 
     /// Ask all devices for a wake-up at the next message; at the next completion of any kind if somebody
