@@ -122,7 +122,9 @@ impl Driver {
         });
         assert!(reads.sum::<usize>() <= TERMS.reads_outstanding);
         assert!(self.receives.len() <= TERMS.receives, "more Receives than the queue holds");
-        assert!(self.conn.calls_under_way() <= TERMS.receives + TERMS.credits);
+        // An answer uses the client's credit no longer as soon as it is posted, for the client may have seen it;
+        // its call stays under way until the Send has completed. Each of those has its request on the queue.
+        assert!(self.conn.calls_under_way() <= TERMS.credits + TERMS.send_requests);
         let alive = matches!(self.conn.state(), State::Handshaking | State::Ready);
         assert!(!alive || self.receives.len() == TERMS.receives, "the Receive queue has shrunk");
     }
@@ -257,5 +259,17 @@ mod tests {
         assert_eq!(seen(2).replies_long, 1, "by the Reply chunk");
         assert_eq!((seen(3).calls, seen(3).read_bytes), (1, 128), "fetched by RDMA Read");
         assert_eq!(seen(4).chunk_errors, 1, "abandoned");
+    }
+
+    /// The bound on calls under way was that of the Receives, which says nothing about answers.
+    #[test]
+    fn bug_answers_that_had_not_completed_counted_against_the_receives() {
+        let posted =
+            include_bytes!("../../fuzz/corpus/rdma_connection/answers_posted_and_not_completed");
+        let driver = drive(posted);
+        assert_eq!(driver.posted.len(), TERMS.send_requests, "nothing has completed");
+        assert_eq!(driver.conn.calls_under_way(), TERMS.credits + TERMS.send_requests);
+        assert_eq!(driver.conn.state(), State::Ready);
+        connection(posted);
     }
 }
