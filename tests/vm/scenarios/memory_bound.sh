@@ -5,6 +5,8 @@
 
 gateway_only
 start_server
+# It listens before it prints them.
+within 30 'the gateway prints the sum of its limits' grep -Eq '\bsum +[0-9]' "$LOGS/gateway.log"
 limit_kib=$(python3 - "$LOGS/gateway.log" <<'P'
 import re, sys
 unit = {"B": 1 / 1024, "KiB": 1, "MiB": 1024, "GiB": 1024 ** 2, "TiB": 1024 ** 3}
