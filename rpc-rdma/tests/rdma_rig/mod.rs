@@ -101,8 +101,7 @@ impl Rig {
             progress += 1;
             self.answer(call);
         }
-        self.side.flush();
-        progress
+        progress + self.side.flush()
     }
 
     /// Turn until nothing happens any more.
