@@ -196,6 +196,7 @@ impl Batch<sys::ibv_send_wr> {
                 match self.attempt(&mut device) {
                     // It was not that. How far the device got, the first answer tells.
                     Err(_) if self.requests.len() == left => Err(refusal),
+                    Err(refusal) if refusal.taken == Taken::Unknown => Err(refusal),
                     again => {
                         *invalidate = false;
                         again
