@@ -10,8 +10,8 @@ Examples:
     aqueduct serve --export /data=/srv/data
 
   Mount it, over RDMA and over TCP:
-    mount -t nfs -o vers=3,proto=rdma,port=20049,nolock SERVER:/data /mnt
-    mount -t nfs -o vers=3,proto=tcp,nolock SERVER:/data /mnt
+    mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock SERVER:/data /mnt
+    mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock SERVER:/data /mnt
 
   Begin a configuration file, check it, serve it, reload its exports:
     aqueduct example-config > aqueduct.toml
@@ -35,9 +35,10 @@ Arguments go before the file. --squash, --read-only, --io and --clients are for 
 those of the file. RDMA and handles of local files need CAP_DAC_READ_SEARCH, in practice the superuser.
 
 Mount:
-  mount -t nfs -o vers=3,proto=rdma,port=20049,nolock SERVER:/data /mnt
-  mount -t nfs -o vers=3,proto=tcp,nolock SERVER:/data /mnt
-  With --portmap off, or another TCP port: add port=PORT,mountport=PORT,mountproto=tcp";
+  mount -t nfs -o vers=3,proto=rdma,port=20049,mountport=2049,mountproto=tcp,nolock SERVER:/data /mnt
+  mount -t nfs -o vers=3,proto=tcp,port=2049,mountport=2049,mountproto=tcp,nolock SERVER:/data /mnt
+  mountport= is the TCP port for both. Where rpcbind was told the ports, or with --portmap serve, less will do:
+  -o vers=3,proto=rdma,port=20049,nolock and -o vers=3,nolock";
 
 /// NFS over RDMA and TCP from userspace.
 #[derive(Debug, Parser)]
@@ -56,7 +57,7 @@ pub enum Command {
     Serve(Box<ServeArguments>),
     /// Check a configuration file exactly as `serve` does, and print the sum of its limits
     CheckConfig {
-        /// The file
+        /// The file, or `-` for standard input
         file: PathBuf,
     },
     /// Print a configuration file with every key explained

@@ -52,6 +52,7 @@ fn serve_with(source: Source) -> ExitCode {
 }
 
 fn check_config(file: &Path) -> ExitCode {
+    let file = input(file);
     let machine = Machine::detect();
     match Source::of_file(file).load(&machine) {
         Err(problems) => refuse(&problems),
@@ -62,6 +63,11 @@ fn check_config(file: &Path) -> ExitCode {
             print(&summary(file, &config))
         }
     }
+}
+
+/// The file that an argument names: `-` is what comes in, as from `example-config`.
+fn input(file: &Path) -> &Path {
+    if file == Path::new("-") { Path::new("/dev/stdin") } else { file }
 }
 
 fn summary(file: &Path, config: &Config) -> String {
@@ -95,5 +101,17 @@ fn print(text: &str) -> ExitCode {
             ExitCode::from(EXIT_FAILED)
         }
         _ => ExitCode::SUCCESS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dash_is_what_comes_in() {
+        assert_eq!(input(Path::new("-")), Path::new("/dev/stdin"));
+        assert_eq!(input(Path::new("./-")), Path::new("./-"));
+        assert_eq!(input(Path::new("a.toml")), Path::new("a.toml"));
     }
 }
