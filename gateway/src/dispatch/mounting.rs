@@ -1,5 +1,7 @@
 //! Calls of the MOUNT program on a lane.
 
+use std::{fmt::Display, net::IpAddr};
+
 use backends::ObjectHandle;
 use rpc_rdma::{
     rpc::{AcceptError, reply},
@@ -12,6 +14,7 @@ use super::{
     service::Origin,
 };
 use crate::{
+    config::problem::shown,
     exports::ExportAccess,
     mount::{self, MountStatus, Walk},
 };
@@ -52,6 +55,7 @@ impl LaneService {
             Ok(path) if args.finish().is_ok() => path,
             _ => return Some(self.garbage(origin.xid())),
         };
+        let client = origin.peer.address.ip().to_canonical();
         let refuse = |status: MountStatus| {
             let mut writer = reply::success(origin.xid());
             writer.u32(status.code());
@@ -63,16 +67,19 @@ impl LaneService {
         }
         let target = match self.exports.table().resolve_mount(&path) {
             Ok(target) => target,
-            Err(denied) => return refuse(denied.into()),
+            Err(denied) => {
+                self.say_refused(client, &path, &denied);
+                return refuse(denied.into());
+            }
         };
         if target.export.access(origin.peer) == ExportAccess::Denied {
+            self.say_refused(client, &path, &"it is not among the export's clients");
             return refuse(MountStatus::Acces);
         }
         let Ok(attachment) = self.attachments.of(&target.export, &self.resources) else {
             return refuse(MountStatus::ServerFault);
         };
         let identity = target.export.identity(&origin.call.header.credential);
-        let client = origin.peer.address.ip().to_canonical();
         let mut walk = Walk::new(target.export, identity, client, path, target.components);
         let operation = walk.operation();
         let token = self.calls.insert(InFlight {
@@ -84,6 +91,14 @@ impl LaneService {
             cached: None,
         });
         self.drive(token, operation)
+    }
+
+    /// A client sees hardly more than "access denied"; who runs the gateway must be able to see why.
+    fn say_refused(&self, client: IpAddr, path: &[u8], reason: &dyn Display) {
+        if let Some(left_out) = self.refused_mounts.next() {
+            let path = shown(&String::from_utf8_lossy(path));
+            tracing::warn!(left_out, "mount of {path} refused to {client}: {reason}");
+        }
     }
 
     /// The reply of a walk that has ended; a success is remembered for DUMP.

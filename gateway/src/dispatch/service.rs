@@ -18,6 +18,7 @@ use backends::{
 use buffers::{Lease, PagePool};
 use bytes::Bytes;
 use rpc_rdma::{
+    driver::LogRate,
     rpc::{AcceptError, Call, reply, reply::ACCEPTED_BYTES},
     service::{Begun, Peer, ReplyBudget, Service, Ticket, Transport},
     xdr::Rope,
@@ -58,6 +59,7 @@ pub struct LaneService {
     inbox: Arc<Inbox>,
     completions: Vec<Completion>,
     last_warning: Option<Instant>,
+    pub(super) refused_mounts: LogRate,
 }
 
 /// What is known of a call besides its arguments.
@@ -106,6 +108,7 @@ impl LaneService {
             calls: Calls::default(),
             completions: Vec::new(),
             last_warning: None,
+            refused_mounts: LogRate::per_second(),
         })
     }
 

@@ -8,7 +8,10 @@ use rpc_rdma::service::Begun;
 use super::driver::{
     Gated, MOUNT, NFS, Results, Server, at, memory, peer, sattr_mode, settings, table, write_args,
 };
-use crate::exports::{ClientRules, ExportSettings, HandleKey, Rights, Squash};
+use crate::{
+    exports::{ClientRules, ExportSettings, HandleKey, Rights, Squash},
+    lifecycle::logging::tests::logged,
+};
 
 #[test]
 fn read_only_export() {
@@ -247,4 +250,24 @@ fn every_call_is_counted() {
         server.exchange(message);
     }
     assert_eq!(counted(&server), (before.0 + 1, before.1 + 1, before.2 + 3));
+}
+
+/// A client saw "access denied", and the gateway's log said nothing.
+#[test]
+fn a_refused_mount_is_in_the_log_with_its_reason() {
+    for (path, status, reason) in [
+        (&b"/d"[..], 13, "mount of /d refused to 10.0.0.1: it is not among the export's clients"),
+        (b"/e\n", 2, "mount of /e\\n refused to 10.0.0.1: no export has this path"),
+    ] {
+        let closed = ExportSettings { clients: ClientRules::default(), ..settings(4, "/d") };
+        let mut server = Server::serving(vec![(closed, memory())]);
+        server.peer = peer("10.0.0.1:700");
+        let log = logged(|| {
+            for _ in 0..3 {
+                assert_eq!(server.mount(1, |w| w.opaque(path)).status(), status);
+            }
+        });
+        assert!(log.contains("WARN") && log.contains(reason), "{log}");
+        assert_eq!(log.lines().count(), 1, "one line a second: {log}");
+    }
 }
