@@ -3,12 +3,18 @@
 use std::{
     fmt::Write,
     fs,
+    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::config::{Machine, machine::rdma_devices, value::format_size};
+use crate::{
+    config::{Machine, machine::rdma_devices, value::format_size},
+    portmap::register::{SOCKET_PATHS, TCP_ADDRESS},
+};
 
 const RDMA_CLASS: &str = "/sys/class/infiniband";
 /// GIDs of a port that are shown.
@@ -70,11 +76,17 @@ fn io_uring() -> &'static str {
 }
 
 fn rpcbind() -> &'static str {
-    if Path::new("/run/rpcbind.sock").exists() {
+    if answers(&SOCKET_PATHS, &TCP_ADDRESS) {
         "running: `mount` finds our ports"
     } else {
         "not running: clients give port= and mountport=, or set portmap.mode = \"serve\""
     }
+}
+
+/// Whether somebody listens there. An rpcbind that was killed leaves its socket in the file system.
+fn answers(sockets: &[&str], address: &SocketAddr) -> bool {
+    sockets.iter().any(|path| UnixStream::connect(path).is_ok())
+        || TcpStream::connect_timeout(address, Duration::from_secs(1)).is_ok()
 }
 
 fn devices() -> String {
@@ -170,6 +182,21 @@ mod tests {
             let line = report.lines().find(|line| line.starts_with(question)).unwrap();
             assert!(line.trim().len() > question.len(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_socket_that_was_left_behind_is_no_rpcbind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rpcbind.sock");
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let asked = || answers(&[path.to_str().unwrap()], &nobody);
+        assert!(asked());
+        drop(listener);
+        assert!(path.exists() && !asked());
+        let somebody = std::net::TcpListener::bind(nobody).unwrap();
+        assert!(asked());
+        drop(somebody);
     }
 
     #[test]

@@ -3,7 +3,12 @@
 //! rpcbind believes whom its local socket shows to be the superuser; over TCP it wants a reserved port. When
 //! it cannot be told, clients that name the port still get here, so failure is a warning and nothing more.
 
-use std::{io, path::Path, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
 
 use rpc_rdma::{
     rpc::{RPC_VERSION, call::CALL, record::FragmentHeader, reply::ACCEPTED_BYTES},
@@ -21,9 +26,10 @@ use super::{
     serve::receive,
 };
 
-/// Where rpcbind listens on this machine.
-const SOCKET_PATHS: [&str; 2] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock"];
-const TCP_ADDRESS: &str = "127.0.0.1:111";
+/// Where rpcbind listens on this machine: its local socket.
+pub const SOCKET_PATHS: [&str; 2] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock"];
+/// Where else it listens.
+pub const TCP_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 111);
 const VERSION: u32 = 4;
 const PROCEDURE_SET: u32 = 1;
 const PROCEDURE_UNSET: u32 = 2;
