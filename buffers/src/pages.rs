@@ -4,7 +4,8 @@
 //! socket. They stay in the page cache, so they need no buffer of ours. What is sent is what the pages hold at
 //! that moment: a write to the file in between shows, as it does with every server that sends by reference.
 //!
-//! Pipes are kept and used again. One that dies with pages in it (its connection broke) is closed.
+//! Pipes are kept and used again. One that dies with pages in it (its connection broke, or whoever spliced
+//! did not live to count them) is closed: what is left in it would go out in front of the next reply.
 
 use std::{
     fmt, io, mem,
@@ -15,13 +16,17 @@ use std::{
     },
 };
 
+use rustix::io::ioctl_fionread;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
 /// Bytes of a page, and so of each slot of a pipe.
 const PAGE_BYTES: usize = 4096;
 
 /// Capacity that is asked for: what an ordinary user may have, and a page-aligned megabyte fits.
-const PIPE_BYTES: usize = 1 << 20;
+pub const PIPE_BYTES: usize = 1 << 20;
+
+/// Descriptors of a pipe.
+pub const PIPE_FDS: usize = 2;
 
 #[derive(Debug)]
 struct Pipe {
@@ -35,6 +40,11 @@ impl Pipe {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let bytes = fcntl_setpipe_size(&writer, PIPE_BYTES)?;
         Ok(Self { reader, writer, slots: bytes / PAGE_BYTES })
+    }
+
+    /// Whether the kernel says that nothing is in it.
+    fn is_empty(&self) -> bool {
+        ioctl_fionread(&self.reader).is_ok_and(|bytes| bytes == 0)
     }
 }
 
@@ -164,7 +174,8 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let Some(pipe) = mem::take(&mut self.pipe) else { return };
-        if self.is_empty() {
+        // Our own count does not know what went in on behalf of somebody who has died since.
+        if self.is_empty() && pipe.is_empty() {
             self.pool.lock().push(pipe);
         } else {
             self.pool.count.fetch_sub(1, Ordering::Relaxed);
@@ -244,6 +255,48 @@ mod tests {
         assert!(three.is_empty());
         drop((two, three));
         assert_eq!(pool.lock().len(), 2);
+    }
+
+    #[test]
+    fn bug_pages_that_nobody_counted_went_out_before_the_next_reply() {
+        let (file, _) = file(10_000);
+        let pool = PagePool::new(1);
+        let pages = pool.take(0, 4096).unwrap();
+        assert_eq!(pages.splice_from(file.as_fd(), 0, 100).unwrap(), 100);
+        // Whoever was to count them is gone.
+        drop(pages);
+        assert_eq!(pool.count.load(Ordering::Relaxed), 0, "closed with what it held");
+        let next = pool.take(0, 4096).unwrap();
+        assert!(next.pipe().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_cut_short_or_overwritten_still_gives_every_byte() {
+        let (file, _) = file(300_000);
+        let pool = PagePool::new(1);
+        let pages = pool.take(0, 300_000).unwrap();
+        while pages.len() < 300_000 {
+            let (at, left) = (pages.len(), 300_000 - pages.len());
+            pages.filled(pages.splice_from(file.as_fd(), at as u64, left).unwrap());
+        }
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0xee; 5000], 0).unwrap();
+        file.set_len(100_001).unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut seen = Vec::new();
+        while seen.len() < 300_000 {
+            if !pages.is_empty() {
+                match pages.splice_to(ours.as_fd(), false) {
+                    Ok(sent) => assert!(sent > 0),
+                    Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+                }
+            }
+            let mut part = vec![0; 70_000];
+            let got = theirs.read(&mut part).unwrap();
+            seen.extend_from_slice(&part[..got]);
+        }
+        assert!(pages.is_empty() && pages.pipe().unwrap().is_empty());
+        assert_eq!(seen[..5000], [0xee; 5000], "newer data, as with every server that does this");
     }
 
     #[test]

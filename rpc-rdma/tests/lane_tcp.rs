@@ -3,7 +3,10 @@
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt,
+    },
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -12,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use buffers::{PagePool, Pages, Payload, Pool, pool::SLACK_BYTES};
+use buffers::{PagePool, Payload, Pool, pool::SLACK_BYTES};
 use bytes::Bytes;
 use rpc_rdma::{
     driver::{ConnectionLimits, Lane, LaneHandle, LaneSettings, stream::StreamSettings},
@@ -27,7 +30,8 @@ use rpc_rdma::{
 
 /// Procedure 1 echoes its payload at once, 2 echoes it from another thread, 3 gives as many bytes as asked,
 /// 4 is never done with giving them, 5 gives one byte in a buffer of that size, 6 as many bytes as asked in a
-/// buffer of that size, 7 as many in pages of a file.
+/// buffer of that size, 7 as many in pages of a file, 8 the same of a file that is overwritten and cut short
+/// before they are sent.
 struct Echo {
     waker: Waker,
     done: Arc<Mutex<Vec<(Ticket, Rope)>>>,
@@ -50,15 +54,16 @@ fn echo(call: &Call) -> Rope {
 }
 
 impl Echo {
-    /// The first `len` bytes of [`page_file`].
-    fn pages(&self, len: usize) -> Pages {
-        let file = page_file();
-        let pages = self.page_pool.take(0, len).unwrap();
+    /// The first `len` bytes of a file, by reference; copied when all pipes are in use.
+    fn pages(&self, file: &std::fs::File, len: usize) -> Payload {
+        let Some(pages) = self.page_pool.take(0, len) else {
+            return page_bytes()[..len].to_vec().into();
+        };
         while pages.len() < len {
             let at = pages.len();
             pages.filled(pages.splice_from(file.as_fd(), at as u64, len - at).unwrap());
         }
-        pages
+        Payload::Pages(Arc::new(pages))
     }
 }
 
@@ -73,7 +78,7 @@ fn page_file() -> std::fs::File {
     let name = format!("aqueduct-lane-tcp-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
     std::fs::write(&path, page_bytes()).unwrap();
-    let file = std::fs::File::open(&path).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     std::fs::remove_file(path).unwrap();
     file
 }
@@ -97,10 +102,15 @@ impl Service for Echo {
                 w.payload(Bytes::from(vec![7; len.min(budget.bulk_bytes_max(64))]));
                 Begun::Reply(w.finish())
             }
-            7 => {
+            procedure @ (7 | 8) => {
                 let len = call.args().u32("length").unwrap_or(0) as usize;
                 let mut w = reply::success(xid);
-                w.payload(Payload::Pages(Arc::new(self.pages(len))));
+                let file = page_file();
+                w.payload(self.pages(&file, len));
+                if procedure == 8 {
+                    file.write_all_at(&vec![0xee; len / 2], 0).unwrap();
+                    file.set_len(len as u64 / 4).unwrap();
+                }
                 w.u32(0x656e_6421);
                 Begun::Reply(w.finish())
             }
@@ -147,8 +157,12 @@ struct Server {
     lane: LaneHandle,
     address: SocketAddr,
     pool: Arc<Pool>,
+    page_pool: Arc<PagePool>,
     endless: Arc<AtomicUsize>,
 }
+
+/// Pipes of a lane here.
+const PIPES: usize = 4;
 
 fn serve(stream: StreamSettings, limits: Arc<ConnectionLimits>) -> Server {
     let pool = Pool::standalone(32 << 20);
@@ -162,13 +176,15 @@ fn serve(stream: StreamSettings, limits: Arc<ConnectionLimits>) -> Server {
     };
     let endless = Arc::new(AtomicUsize::new(0));
     let begun = endless.clone();
+    let page_pool = PagePool::new(PIPES);
+    let pipes = page_pool.clone();
     let lane = Lane::spawn(
         settings,
         pool.clone(),
         Box::new(|context| {
             let (waker, done) = (context.waker.clone(), Arc::default());
             let pool = context.pool.clone();
-            Ok(Box::new(Echo { waker, done, endless: begun, pool, page_pool: PagePool::new(4) })
+            Ok(Box::new(Echo { waker, done, endless: begun, pool, page_pool: pipes })
                 as Box<dyn Service>)
         }),
     )
@@ -176,7 +192,7 @@ fn serve(stream: StreamSettings, limits: Arc<ConnectionLimits>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     lane.listen_tcp(listener).unwrap();
-    Server { lane, address, pool, endless }
+    Server { lane, address, pool, page_pool, endless }
 }
 
 fn simple() -> Server {
@@ -271,6 +287,52 @@ fn pages_of_a_file_stand_in_their_place_of_the_stream() {
         assert_eq!(reply.len(), 28 + len.next_multiple_of(4) + 4);
         check_echo(&read_record(&mut stream).unwrap(), xid, b"after");
     }
+}
+
+#[test]
+fn a_file_that_is_cut_short_on_the_way_leaves_the_record_whole() {
+    let server = simple();
+    let mut stream = connect(&server);
+    for (xid, len) in [4096u32, 70_001, 1_000_000, 500_000].into_iter().enumerate() {
+        let xid = xid as u32;
+        stream.write_all(&framed(&call(xid, 8, |w| w.u32(len)))).unwrap();
+        stream.write_all(&framed(&call(xid, 1, |w| w.opaque(b"after")))).unwrap();
+        let reply = read_record(&mut stream).unwrap();
+        let len = len as usize;
+        assert_eq!(
+            (reply.len(), &reply[reply.len() - 4..]),
+            (32 + len.next_multiple_of(4), &b"end!"[..])
+        );
+        assert!(reply[28..28 + len / 4].iter().all(|byte| *byte == 0xee), "newer data may show");
+        check_echo(&read_record(&mut stream).unwrap(), xid, b"after");
+    }
+}
+
+#[test]
+fn whoever_takes_no_pages_holds_few_and_loses_them_with_the_connection() {
+    let server = simple();
+    let deaf = connect(&server);
+    for xid in 0..40 {
+        (&deaf).write_all(&framed(&call(xid, 7, |w| w.u32(1_000_000)))).unwrap();
+    }
+    // All pipes are taken, and others are served all the same.
+    let taken = |n| {
+        (0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            let free: Vec<_> = std::iter::from_fn(|| server.page_pool.take(0, 4096)).collect();
+            free.len() == n
+        })
+    };
+    assert!(taken(0));
+    let mut other = connect(&server);
+    for xid in 0..3 {
+        other.write_all(&framed(&call(xid, 7, |w| w.u32(300_000)))).unwrap();
+        check_echo(&read_record(&mut other).unwrap(), xid, &page_bytes()[..300_000]);
+    }
+    drop(deaf);
+    assert!(taken(PIPES), "they come back empty");
+    other.write_all(&framed(&call(9, 7, |w| w.u32(300_000)))).unwrap();
+    check_echo(&read_record(&mut other).unwrap(), 9, &page_bytes()[..300_000]);
 }
 
 #[test]

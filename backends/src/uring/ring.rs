@@ -459,9 +459,12 @@ fn register_arena(ring: &IoUring, arena: &Arena) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::{
+        io::{Read, Write},
+        os::{fd::AsFd, unix::net::UnixStream},
+    };
 
-    use buffers::Pool;
+    use buffers::{PagePool, Pool};
     use bytes::Bytes;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -560,6 +563,39 @@ mod tests {
         drop(files);
         assert!(!ring.take_unused_files().is_empty());
         assert_eq!(ring.registered_files(), 0);
+    }
+
+    #[test]
+    fn bug_a_splice_of_an_owner_that_died_soiled_the_next_reply() {
+        let Some((ring, _)) = open(RingSettings::default()) else { return };
+        let (of_the_dead, of_another) = (file(&[7; 100_000]), file(&[8; 4096]));
+        let pages = PagePool::new(1);
+        let splice = |file: &Arc<OwnedFd>, len| {
+            let pages = pages.take(0, len).unwrap();
+            let kind = IoKind::Splice { pages, len };
+            Io { file: file.clone(), offset: 0, flags: 0, identity: None, kind }
+        };
+        let dying = ring.owner();
+        dying.push(1, splice(&of_the_dead, 100_000));
+        ring.submit();
+        drop(dying);
+        // Its completion finds nobody; its pipe holds what nobody has counted.
+        let owner = ring.owner();
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while ring.pending() > 0 {
+            assert!(std::time::Instant::now() < patience, "lost");
+            owner.completions(&mut Vec::new());
+        }
+        owner.push(2, splice(&of_another, 4096));
+        let done = wait(&owner, 1);
+        let IoKind::Splice { pages, .. } = &done[0].io.kind else { panic!("{done:?}") };
+        pages.filled(usize::try_from(done[0].result).unwrap());
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        assert_eq!(pages.splice_to(ours.as_fd(), false).unwrap(), 4096);
+        let mut seen = [0; 4096];
+        theirs.read_exact(&mut seen).unwrap();
+        assert_eq!(seen, [8; 4096], "its own bytes, not those of the dead");
     }
 
     #[test]

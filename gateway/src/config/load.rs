@@ -424,6 +424,12 @@ mod tests {
         assert_eq!(usual.total(), usual.items.iter().map(|item| item.bytes).sum::<u64>());
         let more = sum("[limits]\nreply_cache_bytes = \"128MiB\"\n");
         assert_eq!(more.total() - usual.total(), 64 << 20);
+        // Pages that clients do not take stay in memory whatever becomes of their files.
+        let name = "pages being sent";
+        let pages = usual.items.iter().find(|item| item.name == name).unwrap();
+        assert_eq!(pages.bytes, 8 * (32 << 20), "eight lanes");
+        let no_tcp = sum("[tcp]\nlisten = []\n");
+        assert!(no_tcp.items.iter().all(|item| item.name != name));
     }
 
     #[test]

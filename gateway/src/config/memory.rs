@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use buffers::{PoolLayout, pool::CLASS_BYTES};
+use buffers::{PoolLayout, pages::PIPE_BYTES, pool::CLASS_BYTES};
 
 use super::{
     machine::Machine,
     schema::{BackendConfig, Config, IoUring, RdmaMode},
     value::format_size,
 };
+use crate::dispatch::service::PIPES_MAX;
 
 /// Small pieces of a lane that are there for TCP and for the rest, whatever RDMA needs.
 const LANE_MESSAGES_MIN: usize = 1024;
@@ -55,6 +56,10 @@ impl MemorySum {
         sum.add("payload buffers", "server.payload_memory", lanes, payload, "lanes");
         let keys = "rdma.connections_max, rdma.credits or rdma.inline_bytes";
         sum.add("message buffers", keys, lanes, messages, "lanes");
+        if !config.tcp.listen.is_empty() {
+            let pipes = (PIPES_MAX * PIPE_BYTES) as u64;
+            sum.add("pages being sent", "server.lanes", lanes, pipes, "lanes");
+        }
         let connections = limits.connections_max as u64;
         let keys = "limits.connections_max";
         sum.add("TCP connections", keys, connections, TCP_CONNECTION_BYTES, "connections");

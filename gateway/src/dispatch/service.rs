@@ -44,7 +44,7 @@ use crate::{
 /// Smaller READs are copied: that costs less than what it takes to send them by reference.
 const BY_PAGE_BYTES_MIN: u32 = (64 << 10) + 1;
 /// READs of one lane that are sent by reference at a time; those beyond are copied.
-const PIPES_MAX: usize = 32;
+pub const PIPES_MAX: usize = 32;
 
 /// Serves the calls of one lane. Lives on the lane's thread.
 #[derive(Debug)]
@@ -370,6 +370,8 @@ impl LaneService {
     /// carried out, so it is not kept.
     fn remember(&self, cached: Option<Key>, rope: &Rope) {
         let Some(key) = cached else { return };
+        // Pages can be sent once, and a buffer must not stay here.
+        debug_assert!(rope.pieces.is_empty(), "results that are kept have no bulk data");
         let body = rope.head.get(ACCEPTED_BYTES..).unwrap_or(&[]);
         let put_off = body.first_chunk() == Some(&Status::Jukebox.code().to_be_bytes());
         let body = Bytes::copy_from_slice(body);

@@ -1,12 +1,16 @@
 //! What the process may use: limits of open files and locked memory, the file mode mask.
 
+use buffers::pages::PIPE_FDS;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 
-use crate::config::Config;
+use crate::{config::Config, dispatch::service::PIPES_MAX};
 
 /// Descriptors of an open file in the cache: by path, for reading, for writing, and two more past the page
 /// cache.
 const FDS_OF_FILE: u64 = 5;
+/// Descriptors of a lane: the pipes in which pages of files go to sockets, and beside these its ring, events,
+/// listeners and devices.
+const FDS_OF_LANE: u64 = (PIPES_MAX * PIPE_FDS) as u64 + 32;
 /// Descriptors of everything else.
 const FDS_SPARE: u64 = 256;
 
@@ -21,7 +25,7 @@ pub fn raise(config: &Config) -> usize {
     umask(rustix::fs::Mode::empty());
     raise_one(Resource::Memlock, None);
     let connections = config.limits.connections_max + config.rdma.connections_max;
-    let other = connections as u64 + FDS_SPARE;
+    let other = other_descriptors(connections, config.server.lanes);
     let wanted = config.server.open_files_max as u64 * FDS_OF_FILE + other;
     let limit = raise_one(Resource::Nofile, Some(wanted));
     let files = open_files(config.server.open_files_max, limit, other);
@@ -42,6 +46,11 @@ fn advice(configured: usize, files: usize, descriptors: u64) -> Option<String> {
              or server.open_files_max = {files} if so few are enough"
         )
     })
+}
+
+/// Descriptors of all that is no file of a client.
+fn other_descriptors(connections: usize, lanes: usize) -> u64 {
+    connections as u64 + lanes as u64 * FDS_OF_LANE + FDS_SPARE
 }
 
 /// How many files can be kept open under a limit of descriptors, of which `other` are for other things.
@@ -89,5 +98,11 @@ mod tests {
         let text = advice(65_536, 64, 329_216).unwrap();
         assert!(text.contains("LimitNOFILE=329216"), "{text}");
         assert!(text.contains("server.open_files_max = 64"), "{text}");
+    }
+
+    #[test]
+    fn bug_the_pipes_of_the_lanes_were_not_counted() {
+        let of_a_lane = other_descriptors(100, 3) - other_descriptors(100, 2);
+        assert!(of_a_lane >= (PIPES_MAX * PIPE_FDS) as u64);
     }
 }
