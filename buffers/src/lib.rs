@@ -7,7 +7,6 @@
 //! * [`arena`]: the mapping itself, in chunks of at most 1 GiB, on huge pages where there are any.
 //! * [`pool`]: size classes over a part of the arena, one pool for each lane.
 //! * [`lease`]: a piece in somebody's hand; it goes back to its pool when it is dropped.
-//! * [`budget`]: how many bytes somebody may hold at a time.
 //! * [`pages`]: pages of the page cache that go to a socket by reference.
 //! * [`copies`]: the counter of payload bytes that were copied by the CPU in our code.
 //!
@@ -15,7 +14,6 @@
 //! arena ([`Arena::locate`]) whether they lie in registered memory.
 
 pub mod arena;
-pub mod budget;
 pub mod copies;
 pub mod lease;
 pub mod pages;
@@ -23,7 +21,6 @@ pub mod payload;
 pub mod pool;
 
 pub use arena::{Arena, ArenaError, Location};
-pub use budget::{Budget, Permit};
 pub use lease::Lease;
 pub use pages::{PagePool, Pages};
 pub use payload::Payload;
