@@ -7,6 +7,7 @@
 //! * [`arena`]: the mapping itself, in chunks of at most 1 GiB, on huge pages where there are any.
 //! * [`pool`]: size classes over a part of the arena, one pool for each lane.
 //! * [`lease`]: a piece in somebody's hand; it goes back to its pool when it is dropped.
+//! * [`line`]: who waits for a piece.
 //! * [`pages`]: pages of the page cache that go to a socket by reference.
 //! * [`copies`]: the counter of payload bytes that were copied by the CPU in our code.
 //!
@@ -16,12 +17,14 @@
 pub mod arena;
 pub mod copies;
 pub mod lease;
+pub mod line;
 pub mod pages;
 pub mod payload;
 pub mod pool;
 
 pub use arena::{Arena, ArenaError, Location};
 pub use lease::Lease;
+pub use line::Place;
 pub use pages::{PagePool, Pages};
 pub use payload::Payload;
 pub use pool::{Pool, PoolLayout, PoolStats};

@@ -1,10 +1,11 @@
 //! Size classes over a part of the arena.
 //!
-//! A lane owns a pool and takes from it; anybody may drop a lease, on any thread. Nothing is ever allocated
-//! after start: an empty class answers `None` and the asker waits in its own first-in-first-out queue until
+//! A lane owns a pool and takes from it; anybody may drop a lease, on any thread. No piece is ever allocated
+//! after start: an empty class answers `None`, and the asker lines up ([`Pool::line_up`]) and tries again when
 //! [`Pool::on_release`] calls.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -12,7 +13,7 @@ use std::{
     },
 };
 
-use crate::{Arena, lease::Lease};
+use crate::{Arena, lease::Lease, line::Place};
 
 /// Pages that O_DIRECT may need around an unaligned request, at both ends.
 pub const SLACK_BYTES: usize = 8 << 10;
@@ -57,6 +58,8 @@ pub struct PoolStats {
     pub total: [usize; CLASS_BYTES.len()],
     /// Pieces not in anybody's hand.
     pub free: [usize; CLASS_BYTES.len()],
+    /// How many stand in the line for each class.
+    pub waiting: [usize; CLASS_BYTES.len()],
     /// Requests that were answered `None`.
     pub refused: u64,
 }
@@ -64,7 +67,17 @@ pub struct PoolStats {
 #[derive(Debug, Default)]
 struct Free {
     lists: [Vec<Piece>; CLASS_BYTES.len()],
+    /// Numbers of those who stand in line.
+    lines: [BTreeSet<u64>; CLASS_BYTES.len()],
+    next_number: u64,
     refused: u64,
+}
+
+impl Free {
+    /// Somebody waits for what there is.
+    fn has_for_the_next(&self, class: usize) -> bool {
+        !self.lists[class].is_empty() && !self.lines[class].is_empty()
+    }
 }
 
 /// A piece of the arena: which chunk, where in it.
@@ -155,33 +168,90 @@ impl Pool {
         &self.arena
     }
 
-    /// A piece of at least `bytes`, from the smallest class that fits and has one, or `None` (larger classes
-    /// are not touched for small requests: a flood of messages must not eat the payload memory).
+    /// The smallest class whose pieces have `bytes`; classes that the pool has nothing of do not count.
+    pub fn class(&self, bytes: usize) -> Option<usize> {
+        let mut classes = CLASS_BYTES.iter().zip(self.layout.counts);
+        classes.position(|(&size, pieces)| pieces > 0 && size >= bytes)
+    }
+
+    /// A piece of at least `bytes`, from the smallest class that fits, or `None` (larger classes are not touched
+    /// for small requests: a flood of messages must not eat the payload memory). Nobody overtakes those who
+    /// stand in line.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Option<Lease> {
-        let class = CLASS_BYTES.iter().position(|&size| size >= bytes)?;
-        let piece = {
-            let mut free = self.lock();
-            match free.lists[class].pop() {
-                Some(piece) => piece,
-                None => {
-                    free.refused += 1;
-                    self.starved.store(true, Ordering::Release);
-                    return None;
-                }
-            }
+        let class = self.class(bytes)?;
+        let mut free = self.lock();
+        let first = free.lines[class].is_empty();
+        let Some(piece) = first.then(|| free.lists[class].pop()).flatten() else {
+            self.refuse(&mut free);
+            return None;
         };
+        drop(free);
         Some(self.lease(class, piece))
+    }
+
+    fn refuse(&self, free: &mut Free) {
+        free.refused += 1;
+        self.starved.store(true, Ordering::Release);
     }
 
     /// Like [`Self::take`], for whoever can do without: `None` unless more than `left` pieces of the class
     /// remain for the others. Nobody is called back for it.
     pub fn take_leaving(self: &Arc<Self>, bytes: usize, left: usize) -> Option<Lease> {
-        let class = CLASS_BYTES.iter().position(|&size| size >= bytes)?;
-        let piece = {
-            let list = &mut self.lock().lists[class];
-            if list.len() <= left { None } else { list.pop() }
-        }?;
+        let class = self.class(bytes)?;
+        let mut free = self.lock();
+        let spare = free.lines[class].is_empty() && free.lists[class].len() > left;
+        let piece = spare.then(|| free.lists[class].pop()).flatten()?;
+        drop(free);
         Some(self.lease(class, piece))
+    }
+
+    /// Line up for a piece of at least `bytes`. `None`: there is none so large, however long one waits.
+    pub fn line_up(self: &Arc<Self>, bytes: usize) -> Option<Place> {
+        let class = self.class(bytes)?;
+        let mut free = self.lock();
+        free.next_number += 1;
+        let number = free.next_number;
+        free.lines[class].insert(number);
+        drop(free);
+        Some(Place::new(self.clone(), class, number))
+    }
+
+    pub(crate) fn stand(&self, class: usize, number: u64) {
+        self.lock().lines[class].insert(number);
+    }
+
+    /// Leave the line. If others wait for what there is, it may be their turn now.
+    pub(crate) fn leave(&self, class: usize, number: u64) {
+        let mut free = self.lock();
+        free.lines[class].remove(&number);
+        let pass_on = free.has_for_the_next(class);
+        drop(free);
+        if pass_on {
+            self.call_back();
+        }
+    }
+
+    /// A piece for the one with this number, which then leaves the line.
+    pub(crate) fn take_in_turn(self: &Arc<Self>, class: usize, number: u64) -> Option<Lease> {
+        let mut free = self.lock();
+        let first = free.lines[class].first() == Some(&number);
+        let Some(piece) = first.then(|| free.lists[class].pop()).flatten() else {
+            self.refuse(&mut free);
+            return None;
+        };
+        free.lines[class].remove(&number);
+        let pass_on = free.has_for_the_next(class);
+        drop(free);
+        if pass_on {
+            self.call_back();
+        }
+        Some(self.lease(class, piece))
+    }
+
+    fn call_back(&self) {
+        if let Some(hook) = self.hook.get() {
+            hook();
+        }
     }
 
     fn lease(self: &Arc<Self>, class: usize, piece: Piece) -> Lease {
@@ -190,7 +260,8 @@ impl Pool {
         Lease::new(self.clone(), class as u8, piece, start, size)
     }
 
-    /// Call `hook` when a piece comes back after somebody was refused. Set once, at start.
+    /// Call `hook` when a piece comes back after somebody was refused, or the next in line may have one. Set
+    /// once, at start.
     pub fn on_release(&self, hook: impl Fn() + Send + Sync + 'static) {
         let _ = self.hook.set(Box::new(hook));
     }
@@ -206,16 +277,15 @@ impl Pool {
         PoolStats {
             total: self.layout.counts,
             free: std::array::from_fn(|class| free.lists[class].len()),
+            waiting: std::array::from_fn(|class| free.lines[class].len()),
             refused: free.refused,
         }
     }
 
     pub(crate) fn give_back(&self, class: u8, piece: Piece) {
         self.lock().lists[usize::from(class)].push(piece);
-        if self.starved.swap(false, Ordering::AcqRel)
-            && let Some(hook) = self.hook.get()
-        {
-            hook();
+        if self.starved.swap(false, Ordering::AcqRel) {
+            self.call_back();
         }
     }
 

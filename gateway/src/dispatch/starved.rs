@@ -1,10 +1,11 @@
-//! Reads that wait for buffer memory: first in, first out, for each size class of the pool.
+//! Reads that wait for buffer memory: first in, first out, for each size class of the pool, in one line with all
+//! others who take from it.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use backends::Token;
 use buffers::{
-    Lease, Pool,
+    Lease, Place, Pool,
     pool::{CLASS_BYTES, SLACK_BYTES},
 };
 
@@ -25,8 +26,8 @@ pub struct Waiting {
 #[derive(Debug)]
 pub struct Starved {
     pool: Arc<Pool>,
-    queues: [VecDeque<Waiting>; CLASS_BYTES.len()],
-    present: [bool; CLASS_BYTES.len()],
+    queues: [VecDeque<(Waiting, Place)>; CLASS_BYTES.len()],
+    read_bytes_max: u32,
     waiting_max: usize,
 }
 
@@ -44,41 +45,44 @@ pub enum Grant {
 impl Starved {
     /// Take from `pool`; at most `waiting_max` may wait.
     pub fn new(pool: Arc<Pool>, waiting_max: usize) -> Self {
-        let present = pool.stats().total.map(|pieces| pieces > 0);
-        Self { pool, queues: Default::default(), present, waiting_max }
+        let classes = CLASS_BYTES.into_iter().zip(pool.stats().total);
+        let largest = classes.rev().find(|(_, pieces)| *pieces > 0);
+        let bytes = largest.map_or(0, |(bytes, _)| bytes.saturating_sub(SLACK_BYTES));
+        let read_bytes_max = u32::try_from(bytes).unwrap_or(u32::MAX);
+        Self { pool, queues: Default::default(), read_bytes_max, waiting_max }
     }
 
     /// Most bytes that one read can have.
     pub fn read_bytes_max(&self) -> u32 {
-        let largest = CLASS_BYTES.into_iter().zip(self.present).rev().find(|(_, has)| *has);
-        let bytes = largest.map_or(0, |(bytes, _)| bytes.saturating_sub(SLACK_BYTES));
-        u32::try_from(bytes).unwrap_or(u32::MAX)
+        self.read_bytes_max
     }
 
     /// Memory for a read of `waiting.count` bytes, or a place in the queue. Nobody overtakes those who wait
     /// for the same class.
     pub fn lease(&mut self, waiting: Waiting) -> Grant {
-        let Some(class) = self.class(waiting.count) else { return Grant::Refused };
+        let bytes = (waiting.count as usize).saturating_add(SLACK_BYTES);
+        let Some(class) = self.pool.class(bytes) else { return Grant::Refused };
         if self.queues[class].is_empty()
-            && let Some(lease) = self.pool.take(CLASS_BYTES[class])
+            && let Some(lease) = self.pool.take(bytes)
         {
             return Grant::Lease(lease);
         }
         if self.len() >= self.waiting_max {
             return Grant::Refused;
         }
-        self.queues[class].push_back(waiting);
+        let Some(place) = self.pool.line_up(bytes) else { return Grant::Refused };
+        self.queues[class].push_back((waiting, place));
         Grant::Queued
     }
 
     /// The next one for whom there is memory by now.
     pub fn serve(&mut self) -> Option<(Waiting, Lease)> {
-        for (queue, bytes) in self.queues.iter_mut().zip(CLASS_BYTES) {
-            if queue.is_empty() {
-                continue;
-            }
-            if let Some(lease) = self.pool.take(bytes) {
-                return queue.pop_front().map(|waiting| (waiting, lease));
+        for queue in &mut self.queues {
+            let Some((waiting, place)) = queue.front_mut() else { continue };
+            if let Some(lease) = place.take() {
+                let waiting = *waiting;
+                queue.pop_front();
+                return Some((waiting, lease));
             }
         }
         None
@@ -92,11 +96,6 @@ impl Starved {
     /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    fn class(&self, count: u32) -> Option<usize> {
-        let bytes = (count as usize).checked_add(SLACK_BYTES)?;
-        CLASS_BYTES.iter().zip(self.present).position(|(&size, has)| has && size >= bytes)
     }
 }
 

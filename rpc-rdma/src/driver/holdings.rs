@@ -3,7 +3,8 @@
 //! A peer that does not take its replies, or stops in the middle of a record, keeps buffers from others. One
 //! stream holds at most its share; all together leave a part of every size of buffer to RDMA and to what the
 //! backends need. Beyond that, reads and records that need a buffer wait, first come, first served; calls that
-//! need none go on.
+//! need none go on. Among all who take from the pool, whatever their transport, the first to come is the first to
+//! get a buffer.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,7 +14,7 @@ use std::{
 };
 
 use buffers::{
-    Lease, Pool,
+    Lease, Place, Pool,
     pool::{CLASS_BYTES, SLACK_BYTES},
 };
 
@@ -40,6 +41,14 @@ pub(super) struct Parked {
     pub cost: usize,
 }
 
+/// A stream whose record waits for a buffer.
+#[derive(Debug)]
+struct Waiting {
+    stream: Rc<Connection>,
+    /// Among all who take from the pool.
+    place: Place,
+}
+
 /// The books of a lane. All sums are in bytes of the class that has most of the pool: a share of the pool is
 /// that share of each class.
 #[derive(Debug)]
@@ -48,7 +57,7 @@ pub(super) struct Holdings {
     total: [usize; CLASS_BYTES.len()],
     held: Cell<usize>,
     parked: RefCell<VecDeque<Parked>>,
-    waiting: RefCell<[VecDeque<Rc<Connection>>; CLASS_BYTES.len()]>,
+    waiting: RefCell<[VecDeque<Waiting>; CLASS_BYTES.len()]>,
 }
 
 impl Holdings {
@@ -108,38 +117,57 @@ impl Holdings {
         if stream.books.is_waiting() {
             return None;
         }
-        let class = CLASS_BYTES.iter().position(|&size| size >= bytes)?;
+        let class = self.pool.class(bytes)?;
         let mut waiting = self.waiting.borrow_mut();
         let queue = waiting.get_mut(class)?;
         if queue.is_empty()
-            && let Some(lease) = self.lend(stream, class)
+            && let Some(cost) = self.affordable(class)
+            && let Some(lease) = self.pool.take(bytes)
         {
+            self.lent(stream, cost);
             return Some(lease);
         }
-        queue.push_back(stream.clone());
+        let place = self.pool.line_up(bytes)?;
+        queue.push_back(Waiting { stream: stream.clone(), place });
         stream.books.set_waiting(true);
         None
     }
 
-    fn lend(&self, stream: &Connection, class: usize) -> Option<Lease> {
-        let bytes = CLASS_BYTES[class];
-        let cost = cost(&self.total, bytes).filter(|cost| self.has_room(*cost))?;
-        let lease = self.pool.take(bytes)?;
+    /// What a buffer of this class counts, if streams may have one more.
+    fn affordable(&self, class: usize) -> Option<usize> {
+        cost(&self.total, CLASS_BYTES[class]).filter(|cost| self.has_room(*cost))
+    }
+
+    fn lent(&self, stream: &Connection, cost: usize) {
         stream.books.set_lent(cost);
         self.account(stream);
-        Some(lease)
     }
 
     /// Give those who wait what there is by now. Returns how many got something.
     pub fn serve(&self) -> usize {
-        let mut served = 0;
-        for (class, queue) in self.waiting.borrow_mut().iter_mut().enumerate() {
-            while let Some(stream) = queue.front() {
-                let Some(lease) = self.lend(stream, class) else { break };
-                stream.grant(lease);
-                queue.pop_front();
-                served += 1;
+        let mut waiting = self.waiting.borrow_mut();
+        let served =
+            waiting.iter_mut().enumerate().map(|(class, queue)| self.hand_out(class, queue)).sum();
+        // Those for whom the streams' share has no room must not keep others from the pool.
+        for (class, queue) in waiting.iter_mut().enumerate() {
+            let room = self.affordable(class).is_some();
+            for Waiting { place, .. } in queue {
+                if room { place.stand() } else { place.step_aside() }
             }
+        }
+        served
+    }
+
+    fn hand_out(&self, class: usize, queue: &mut VecDeque<Waiting>) -> usize {
+        let mut served = 0;
+        while let Some(Waiting { stream, place }) = queue.front_mut()
+            && let Some(cost) = self.affordable(class)
+            && let Some(lease) = place.take()
+        {
+            self.lent(stream, cost);
+            stream.grant(lease);
+            queue.pop_front();
+            served += 1;
         }
         served
     }
@@ -168,7 +196,7 @@ impl Holdings {
         self.waiting
             .borrow_mut()
             .iter_mut()
-            .for_each(|queue| queue.retain(|other| !Rc::ptr_eq(other, stream)));
+            .for_each(|queue| queue.retain(|other| !Rc::ptr_eq(&other.stream, stream)));
         drop(stream.books.take_granted());
         self.held.set(self.held.get().saturating_sub(stream.books.held()));
     }

@@ -1,17 +1,18 @@
-//! Who waits for a buffer: first come, first served for each size, so that nobody starves.
+//! Calls and replies that wait for a buffer: first come, first served for each size, so that nobody starves. The
+//! pool's line sees to it that this also holds between them and others who take from the pool.
 
 use std::{collections::VecDeque, sync::Arc};
 
-use buffers::{Lease, Pool, pool::CLASS_BYTES};
+use buffers::{Lease, Place, Pool, pool::CLASS_BYTES};
 
 use super::links::LinkKey;
 use crate::conn::CallId;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Want {
     link: LinkKey,
     call: CallId,
-    bytes: usize,
+    place: Place,
 }
 
 /// One queue for each size class: a call that waits for a megabyte does not hold up small ones.
@@ -26,24 +27,19 @@ impl LeaseQueue {
         Self { pool, queues: Default::default() }
     }
 
-    /// Ask for a buffer. False when no class is that large.
+    /// Ask for a buffer. False when there is none that large, free or not.
     pub fn ask(&mut self, link: LinkKey, call: CallId, bytes: usize) -> bool {
-        let class = CLASS_BYTES.iter().position(|&size| size >= bytes);
-        let queue = class.and_then(|class| self.queues.get_mut(class));
-        match queue {
-            Some(queue) => {
-                queue.push_back(Want { link, call, bytes });
-                true
-            }
-            None => false,
-        }
+        let Some(place) = self.pool.line_up(bytes) else { return false };
+        let Some(queue) = self.queues.get_mut(place.class()) else { return false };
+        queue.push_back(Want { link, call, place });
+        true
     }
 
     /// The next one whose turn it is, with its buffer.
     pub fn serve(&mut self) -> Option<(LinkKey, CallId, Lease)> {
         for queue in &mut self.queues {
-            if let Some(want) = queue.front()
-                && let Some(lease) = self.pool.take(want.bytes)
+            if let Some(want) = queue.front_mut()
+                && let Some(lease) = want.place.take()
             {
                 let Want { link, call, .. } = *want;
                 queue.pop_front();
@@ -67,6 +63,8 @@ impl LeaseQueue {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use buffers::{Arena, PoolLayout, pool::Carver};
+
     use super::*;
 
     #[test]
@@ -91,5 +89,17 @@ mod tests {
         queue.forget(b);
         assert_eq!(queue.len(), 0);
         assert!(queue.serve().is_none());
+    }
+
+    #[test]
+    fn bug_one_waited_for_ever_for_a_size_that_the_pool_had_none_of() {
+        let layout = PoolLayout { counts: [4, 1, 0, 0] };
+        let pool = Carver::new(Arena::map(1 << 20).unwrap()).pool(layout);
+        let mut queue = LeaseQueue::new(pool);
+        let link = LinkKey::test(1);
+        assert!(queue.ask(link, CallId(1), 70_000));
+        assert!(!queue.ask(link, CallId(2), 80_000));
+        assert_eq!(queue.len(), 1);
+        assert_eq!(queue.serve().unwrap().1, CallId(1));
     }
 }
