@@ -25,6 +25,9 @@ pub const ALIGN_BYTES: usize = 4 << 10;
 pub const CLASS_BYTES: [usize; 4] =
     [4 << 10, (64 << 10) + SLACK_BYTES, (256 << 10) + SLACK_BYTES, (1 << 20) + SLACK_BYTES];
 
+/// Pieces of each class that there are at least.
+const PIECES_MIN: usize = 2;
+
 /// How many pieces of each class a pool has, in the order of [`CLASS_BYTES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolLayout {
@@ -36,13 +39,28 @@ impl PoolLayout {
     /// Divide `bytes` among the classes: an eighth for messages, an eighth each for the two middle
     /// classes, the rest for the largest, and at least two of each.
     pub fn within(bytes: usize) -> Self {
+        let parts = Self::parts(bytes);
+        let pieces = |class| usize::max(parts[class] / CLASS_BYTES[class], PIECES_MIN);
+        Self { counts: std::array::from_fn(pieces) }
+    }
+
+    /// How [`Self::within`] divides `bytes`.
+    fn parts(bytes: usize) -> [usize; CLASS_BYTES.len()] {
         let eighth = bytes / 8;
-        let mut counts = [0; CLASS_BYTES.len()];
-        for (count, class) in counts.iter_mut().zip(CLASS_BYTES).take(3) {
-            *count = (eighth / class).max(2);
-        }
-        counts[3] = (bytes.saturating_sub(3 * eighth) / CLASS_BYTES[3]).max(2);
-        Self { counts }
+        [eighth, eighth, eighth, bytes - 3 * eighth]
+    }
+
+    /// Whether `bytes` are too few for some class, so that [`Self::within`] takes more than that: the size of
+    /// the pieces that lack most, and how many bytes are enough for all.
+    pub fn shortage(bytes: usize) -> Option<(usize, usize)> {
+        let parts = Self::parts(bytes);
+        let short =
+            (0..CLASS_BYTES.len()).filter(|&class| parts[class] < PIECES_MIN * CLASS_BYTES[class]);
+        let needed = |class: usize| {
+            let eighths = if class == CLASS_BYTES.len() - 1 { 5 } else { 1 };
+            (CLASS_BYTES[class], (PIECES_MIN * CLASS_BYTES[class] * 8).div_ceil(eighths))
+        };
+        short.map(needed).max_by_key(|(_, needed)| *needed)
     }
 
     /// Memory that the layout needs, in bytes.
@@ -311,6 +329,18 @@ mod tests {
         assert_ne!(pool.stats().free, before.free);
         drop((small, large));
         assert_eq!(pool.stats().free, before.free);
+    }
+
+    #[test]
+    fn a_shortage_names_the_size_and_what_is_enough() {
+        for bytes in [0, 1 << 20, 3 << 20, 4 << 20] {
+            let (class, enough) = PoolLayout::shortage(bytes).unwrap();
+            assert!(CLASS_BYTES.contains(&class) && enough > bytes, "{bytes}: {class}, {enough}");
+            assert_eq!(PoolLayout::shortage(enough), None);
+            assert!(PoolLayout::within(enough).bytes() <= enough);
+            assert!(PoolLayout::shortage(enough - 8).is_some(), "no more than is needed");
+        }
+        assert_eq!(PoolLayout::shortage(16 << 20), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use buffers::{Lease, Pool};
+use buffers::{Arena, Lease, Pool, PoolLayout, pool::Carver};
 use bytes::Bytes;
 use rpc_rdma::{
     client::{Procedure, RdmaClient, RdmaClientSettings, ReplyOptions, RpcClient},
@@ -67,14 +67,7 @@ impl Server {
         // Nobody is hung up in here to make room.
         let patience = Duration::from_secs(60);
         let stream = StreamSettings { stall_timeout_starved: patience, ..Default::default() };
-        let settings = LaneSettings {
-            name: "lane".into(),
-            cpu: None,
-            spin: Duration::ZERO,
-            stream,
-            rdma: Default::default(),
-            limits: ConnectionLimits::new(100, 100, 100),
-        };
+        let settings = LaneSettings { stream, ..settings() };
         let came = Arc::new(Mutex::new(Vec::new()));
         let sink = Sink(came.clone());
         let lane =
@@ -135,6 +128,17 @@ impl Server {
         record.truncate(bytes);
         stream.write_all(&record).unwrap();
         stream
+    }
+}
+
+fn settings() -> LaneSettings {
+    LaneSettings {
+        name: "lane".into(),
+        cpu: None,
+        spin: Duration::ZERO,
+        stream: Default::default(),
+        rdma: Default::default(),
+        limits: ConnectionLimits::new(100, 100, 100),
     }
 }
 
@@ -200,4 +204,13 @@ fn streams_that_hold_their_share_do_not_keep_rdma_waiting() {
         rdma.call_and_wait(SINK, &Credential::None, data(LARGE), reply, patience).unwrap();
     }
     drop(halves);
+}
+
+#[test]
+fn a_pool_without_large_buffers_makes_no_lane() {
+    let arena = Arena::map(8 << 20).unwrap();
+    let pool = Carver::new(arena).pool(PoolLayout { counts: [100, 8, 8, 0] });
+    let make = Box::new(|_: &_| Ok(Box::new(Sink(Arc::default())) as Box<dyn Service>));
+    let refused = Lane::spawn(settings(), pool, make).unwrap_err();
+    assert!(refused.to_string().contains("no buffer of 1056768 bytes"), "{refused}");
 }

@@ -416,6 +416,17 @@ mod tests {
     }
 
     #[test]
+    fn payload_memory_without_room_for_every_size_is_refused_with_what_is_needed() {
+        let text =
+            |memory: &str| format!("[server]\nlanes = 8\npayload_memory = \"{memory}\"\n{MEMORY}");
+        let message = problems(&text("16MiB"));
+        let wanted = "a.toml:3: server.payload_memory: 16 MiB are too little for 8 lanes: the share of each has \
+                      no room for its buffers of 264 KiB; set at least 40 MiB, or fewer lanes";
+        assert!(message.contains(wanted), "{message}");
+        from_text("a.toml", &text("40MiB"), &machine()).unwrap();
+    }
+
+    #[test]
     fn the_sum_adds_up_and_follows_the_limits() {
         let sum = |text: &str| {
             from_text("a.toml", &format!("{text}{MEMORY}"), &machine()).unwrap().memory

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use buffers::PoolLayout;
 use serde::Deserialize;
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
     problem::{Problems, shown},
     read::Part,
     schema::{IoUring, Limits, Log, Pinning, Portmap, Rdma, RdmaMode, Server, StateDir, Tcp},
-    value::{AbsolutePath, Held, Listen, Number, Size, Time, any_address},
+    value::{AbsolutePath, Held, Listen, Number, Size, Time, any_address, format_size},
 };
 
 /// Most lanes.
@@ -120,6 +121,8 @@ pub fn server(
     let payload_auto = (lanes as u64 * LANE_PAYLOAD_BYTES)
         .min(machine.memory_bytes / 4)
         .max(lanes as u64 * LANE_PAYLOAD_BYTES_MIN);
+    let payload_memory = keys.payload_memory.map(Held::held).unwrap_or(payload_auto);
+    enough_for_the_lanes(problems, part, payload_memory, lanes);
     let state_dir = match &machine.state_dir {
         _ if part.has("state_dir") => StateDir::Configured(keys.state_dir.held()),
         Some(path) => StateDir::Default(path.clone()),
@@ -129,7 +132,7 @@ pub fn server(
         lanes,
         pinning,
         spin: keys.spin.held(),
-        payload_memory: keys.payload_memory.map(Held::held).unwrap_or(payload_auto),
+        payload_memory,
         memory_max: keys.memory_max.map(Held::held).unwrap_or(machine.memory_bytes / 2),
         state_dir,
         blocking_threads: keys.blocking_threads.map(Held::held).unwrap_or((2 * cpus).clamp(4, 64)),
@@ -137,6 +140,23 @@ pub fn server(
         io_uring: keys.io_uring,
         drain_timeout: keys.drain_timeout.held(),
     }
+}
+
+/// Every lane has some buffers of every size, or it could not carry out some calls at all.
+fn enough_for_the_lanes(problems: &mut Problems, part: &Part<'_>, memory: u64, lanes: usize) {
+    let share = usize::try_from(memory).unwrap_or(usize::MAX) / lanes;
+    let Some((buffer, enough)) = PoolLayout::shortage(share) else { return };
+    if part.refused("payload_memory") || part.refused("lanes") {
+        return;
+    }
+    let problem = format!(
+        "{} are too little for {lanes} lanes: the share of each has no room for its buffers of {}",
+        format_size(memory),
+        format_size(buffer as u64)
+    );
+    let enough = (enough as u64).next_multiple_of(MIB).saturating_mul(lanes as u64);
+    let fix = format!("set at least {}, or fewer lanes", format_size(enough));
+    part.wrong(problems, "payload_memory", problem, fix);
 }
 
 fn allowed(

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use buffers::Pool;
+use buffers::{Pool, pool::SLACK_BYTES};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot},
@@ -29,7 +29,7 @@ use super::{
     limits::ConnectionLimits,
     log_rate::LogRate,
     rdma::{RdmaSettings, RdmaSide},
-    stream::{self, StreamSettings},
+    stream::{self, BULK_BYTES_MAX, StreamSettings},
     wait::WaitSet,
     wake::LaneWaker,
 };
@@ -38,6 +38,8 @@ use crate::{
     wire::Provider,
 };
 
+/// What the largest bulk data needs.
+const BUFFER_BYTES_MAX: usize = BULK_BYTES_MAX + SLACK_BYTES;
 /// Messages to a lane that wait to be read.
 const INBOX_MAX: usize = 64;
 /// How often timeouts are looked at.
@@ -100,12 +102,18 @@ impl Lane {
     /// Start a lane and wait until its programs are ready.
     ///
     /// # Errors
-    /// When the thread or what it needs cannot be had, or `make_service` fails.
+    /// When the thread or what it needs cannot be had, the pool has no buffer for the largest messages (nobody
+    /// would ever get one), or `make_service` fails.
     pub fn spawn(
         settings: LaneSettings,
         pool: Arc<Pool>,
         make_service: MakeService,
     ) -> io::Result<LaneHandle> {
+        if pool.class(BUFFER_BYTES_MAX).is_none() {
+            return Err(io::Error::other(format!(
+                "it has no buffer of {BUFFER_BYTES_MAX} bytes, which the largest messages need"
+            )));
+        }
         let waker = LaneWaker::new()?;
         let hook = waker.waker();
         pool.on_release(move || hook.wake_by_ref());
