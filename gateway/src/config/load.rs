@@ -98,6 +98,7 @@ pub fn from_tree(name: &str, tree: &Table, machine: &Machine) -> Result<Config, 
         memory: MemorySum::default(),
     };
     sections::rdma(&mut problems, &part("rdma"), &config.rdma, machine);
+    sections::limits(&mut problems, &part("limits"), &config.limits);
     let mut placed = check::Placed::new();
     let exports = tree.get("export").into_iter().flat_map(Node::items);
     for (node, keys) in exports.zip(written.export.0) {
@@ -114,6 +115,8 @@ pub fn from_tree(name: &str, tree: &Table, machine: &Machine) -> Result<Config, 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -427,6 +430,25 @@ mod tests {
     }
 
     #[test]
+    fn the_patience_with_those_who_keep_buffers_from_others_is_checked() {
+        let limits = |keys: &str| format!("[limits]\n{keys}\n{MEMORY}");
+        let set = from_text("a.toml", &limits("starved_timeout = \"20s\""), &machine()).unwrap();
+        assert_eq!(set.limits.starved_timeout, Duration::from_secs(20));
+        for keys in ["starved_timeout = \"999ms\"", "starved_timeout = \"2h\""] {
+            let message = problems(&limits(keys));
+            assert!(message.contains("a.toml:2: limits.starved_timeout: "), "{message}");
+        }
+        let keys = "partial_record_timeout = \"3s\"\nstarved_timeout = \"4s\"";
+        let message = problems(&limits(keys));
+        assert!(
+            message.contains("a.toml:3: limits.starved_timeout: this is longer than"),
+            "{message}"
+        );
+        // What was not written follows.
+        from_text("a.toml", &limits("partial_record_timeout = \"3s\""), &machine()).unwrap();
+    }
+
+    #[test]
     fn the_sum_adds_up_and_follows_the_limits() {
         let sum = |text: &str| {
             from_text("a.toml", &format!("{text}{MEMORY}"), &machine()).unwrap().memory
@@ -484,6 +506,7 @@ mod tests {
             "record_bytes_max",
             "idle_timeout",
             "partial_record_timeout",
+            "starved_timeout",
             "reply_cache_entries",
             "reply_cache_bytes",
             "level",

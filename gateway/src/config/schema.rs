@@ -195,6 +195,9 @@ pub struct Limits {
     /// A record must arrive whole within this time.
     #[serde(deserialize_with = "plain::<Time<1000, HOUR>, _>")]
     pub partial_record_timeout: Duration,
+    /// While others wait for the buffers that a TCP client holds, it must move something within this time.
+    #[serde(deserialize_with = "plain::<Time<1000, HOUR>, _>")]
+    pub starved_timeout: Duration,
     /// Answers remembered for repeated calls.
     #[serde(deserialize_with = "plain::<Number<usize, 64, 10_000_000>, _>")]
     pub reply_cache_entries: usize,
@@ -213,6 +216,7 @@ impl Default for Limits {
             record_bytes_max: 256 << 10,
             idle_timeout: Duration::from_millis(HOUR),
             partial_record_timeout: Duration::from_millis(MINUTE),
+            starved_timeout: Duration::from_secs(5),
             reply_cache_entries: 16_384,
             reply_cache_bytes: 64 * MIB,
         }

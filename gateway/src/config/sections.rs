@@ -198,6 +198,19 @@ pub fn rdma(problems: &mut Problems, part: &Part<'_>, rdma: &Rdma, machine: &Mac
     }
 }
 
+/// `[limits]`: a timeout that never comes into effect is a mistake.
+pub fn limits(problems: &mut Problems, part: &Part<'_>, limits: &Limits) {
+    let wrong = part.refused("starved_timeout") || part.refused("partial_record_timeout");
+    if part.has("starved_timeout")
+        && !wrong
+        && limits.starved_timeout > limits.partial_record_timeout
+    {
+        let problem =
+            "this is longer than limits.partial_record_timeout, which ends the connection before";
+        part.wrong(problems, "starved_timeout", problem, "lower it, or raise the other");
+    }
+}
+
 /// `[portmap]` as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a section; write the header [portmap]")]

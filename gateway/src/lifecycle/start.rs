@@ -165,6 +165,7 @@ fn stream_settings(limits: &Limits) -> StreamSettings {
         calls_max: limits.calls_per_connection_max,
         outbound_bytes_max: limits.payload_per_connection_max,
         stall_timeout: limits.partial_record_timeout,
+        stall_timeout_starved: limits.starved_timeout,
         idle_timeout: idle_timeout(limits),
         ..StreamSettings::default()
     };
@@ -206,5 +207,24 @@ mod tests {
         assert_eq!(log.lines().count(), 1, "{log}");
         assert!(log.contains("INFO") && log.contains("preparing "), "{log}");
         assert!(log.contains("MiB of buffers"), "{log}");
+    }
+
+    #[test]
+    fn every_limit_of_a_stream_is_the_configured_one() {
+        let limits = Limits {
+            calls_per_connection_max: 11,
+            payload_per_connection_max: 5 << 20,
+            record_bytes_max: 70_000,
+            idle_timeout: Duration::from_secs(7),
+            partial_record_timeout: Duration::from_secs(8),
+            starved_timeout: Duration::from_secs(3),
+            ..Limits::default()
+        };
+        let stream = stream_settings(&limits);
+        assert_eq!((stream.calls_max, stream.outbound_bytes_max), (11, 5 << 20));
+        assert_eq!(stream.records.plain_bytes_max, 70_000);
+        assert_eq!(stream.idle_timeout, Some(Duration::from_secs(7)));
+        assert_eq!(stream.stall_timeout, Duration::from_secs(8));
+        assert_eq!(stream.stall_timeout_starved, Duration::from_secs(3));
     }
 }
