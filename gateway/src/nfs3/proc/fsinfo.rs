@@ -1,15 +1,12 @@
 //! Procedure 19, FSINFO: what the server can do (RFC 1813 section 3.3.19).
 
-use backends::{Capabilities, Operation, Timestamp};
-use rpc_rdma::xdr::{Reader, WireError};
+use backends::{Capabilities, Timestamp};
+use rpc_rdma::xdr::Writer;
 
-use super::table::Procedure;
+use super::capability::{Answer, Asked};
 use crate::nfs3::{
-    Done, Plan, Reply, Scope, Status, attr,
-    types::{
-        LISTING_BYTES_PREFERRED, OFFSET_MAX, POST_OP_ATTR_BYTES, RawHandle, STATUS_BYTES,
-        TRANSFER_BYTES_MAX,
-    },
+    attr,
+    types::{LISTING_BYTES_PREFERRED, OFFSET_MAX, TRANSFER_BYTES_MAX},
 };
 
 /// Suggested multiple of transfer sizes: a page.
@@ -21,43 +18,25 @@ const PROPERTY_HOMOGENEOUS: u32 = 0x08;
 const PROPERTY_CAN_SET_TIME: u32 = 0x10;
 
 /// `FSINFO3args`.
+pub type Args = Asked<FsInfo>;
+
+/// What the server can do.
 #[derive(Debug)]
-pub struct Args {
-    root: RawHandle,
-}
+pub enum FsInfo {}
 
-impl Procedure for Args {
-    const RESULT_BYTES_MAX: usize = STATUS_BYTES + POST_OP_ATTR_BYTES + 7 * 4 + 8 + 8 + 4;
+impl Answer for FsInfo {
+    const BYTES: usize = 7 * 4 + 8 + 8 + 4;
 
-    fn decode(args: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Self { root: RawHandle::decode(args)? })
-    }
-
-    fn object(&self) -> &RawHandle {
-        &self.root
-    }
-
-    fn plan(&mut self, scope: &Scope) -> Result<Plan, Status> {
-        Ok(Plan::Ask(Operation::GetAttributes { object: scope.object }))
-    }
-
-    fn results(self, done: Done, reply: &mut Reply<'_>) {
-        let status = done.status();
-        reply.status(status);
-        reply.post_op(done.first.after.as_ref());
-        if status != Status::Ok {
-            return;
-        }
-        let capabilities = reply.scope.capabilities();
+    fn encode(capabilities: &Capabilities, writer: &mut Writer) {
         for _ in ["read", "write"] {
-            reply.writer.u32(TRANSFER_BYTES_MAX);
-            reply.writer.u32(TRANSFER_BYTES_MAX);
-            reply.writer.u32(TRANSFER_MULTIPLE_BYTES);
+            writer.u32(TRANSFER_BYTES_MAX);
+            writer.u32(TRANSFER_BYTES_MAX);
+            writer.u32(TRANSFER_MULTIPLE_BYTES);
         }
-        reply.writer.u32(LISTING_BYTES_PREFERRED);
-        reply.writer.u64(capabilities.file_bytes_max.min(OFFSET_MAX));
-        attr::encode_time(reply.writer, granularity(capabilities.time_granularity));
-        reply.writer.u32(properties(&capabilities));
+        writer.u32(LISTING_BYTES_PREFERRED);
+        writer.u64(capabilities.file_bytes_max.min(OFFSET_MAX));
+        attr::encode_time(writer, granularity(capabilities.time_granularity));
+        writer.u32(properties(capabilities));
     }
 }
 

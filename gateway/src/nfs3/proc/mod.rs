@@ -1,6 +1,7 @@
 //! The procedures, one file each (RFC 1813 section 3.3), and the table of them.
 
 mod access;
+mod capability;
 mod commit;
 mod create;
 mod fsinfo;

@@ -10,12 +10,15 @@ use crate::nfs3::{
 };
 
 /// `REMOVE3args`.
+pub type Args = Removal<false>;
+
+/// Remove a name: a directory's or any other's.
 #[derive(Debug)]
-pub struct Args {
+pub struct Removal<const DIRECTORY: bool> {
     what: DirectoryName,
 }
 
-impl Procedure for Args {
+impl<const DIRECTORY: bool> Procedure for Removal<DIRECTORY> {
     const RESULT_BYTES_MAX: usize = STATUS_BYTES + WCC_BYTES;
     const MUTATES: bool = true;
 
@@ -30,7 +33,11 @@ impl Procedure for Args {
     fn plan(&mut self, scope: &Scope) -> Result<Plan, Status> {
         name::check_removal(&self.what.name)?;
         let name = std::mem::take(&mut self.what.name);
-        Ok(Plan::Ask(Operation::Remove { directory: scope.object, name }))
+        let directory = scope.object;
+        Ok(Plan::Ask(match DIRECTORY {
+            true => Operation::RemoveDirectory { directory, name },
+            false => Operation::Remove { directory, name },
+        }))
     }
 
     fn results(self, done: Done, reply: &mut Reply<'_>) {
