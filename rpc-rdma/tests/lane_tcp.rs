@@ -599,6 +599,24 @@ fn a_peer_that_stops_mid_record_is_hung_up() {
 }
 
 #[test]
+fn a_connection_without_calls_ends_after_the_idle_timeout_and_one_with_calls_does_not() {
+    let idle_timeout = Some(Duration::from_secs(1));
+    let settings = StreamSettings { idle_timeout, ..Default::default() };
+    let server = serve(settings, ConnectionLimits::new(10, 0, 10));
+    let mut idle = connect(&server);
+    let mut waiting = connect(&server);
+    idle.write_all(&framed(&call(1, 1, |w| w.opaque(b"a")))).unwrap();
+    check_echo(&read_record(&mut idle).unwrap(), 1, b"a");
+    // This call is never done.
+    waiting.write_all(&framed(&call(2, 4, |w| w.u32(0)))).unwrap();
+    let start = Instant::now();
+    assert_eq!(idle.read(&mut [0; 16]).unwrap_or(0), 0, "closed");
+    assert!((1..15).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    waiting.write_all(&framed(&call(3, 1, |w| w.opaque(b"b")))).unwrap();
+    check_echo(&read_record(&mut waiting).unwrap(), 3, b"b");
+}
+
+#[test]
 fn connection_limits_hold() {
     let server = serve(StreamSettings::default(), ConnectionLimits::new(10, 0, 2));
     let mut first = connect(&server);

@@ -112,3 +112,68 @@ fn credential(reader: &mut Reader<'_>) -> Result<Result<Credential, AuthError>, 
         _ => Err(AuthError::BadCredential),
     })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::xdr::Writer;
+
+    fn call(flavor: u32, body: &[u8], verifier: usize) -> Result<Call, Rejected> {
+        let mut writer = Writer::default();
+        for word in [9, CALL, RPC_VERSION, 100_003, 3, 0, flavor] {
+            writer.u32(word);
+        }
+        writer.opaque(body);
+        writer.u32(flavor::NONE);
+        writer.opaque(&vec![0; verifier]);
+        decode(writer.finish())
+    }
+
+    fn auth_sys(name: usize, groups: u32, count: u32) -> Vec<u8> {
+        let mut body = Writer::default();
+        body.u32(1);
+        body.opaque(&vec![b'm'; name]);
+        for word in [1000, 100, count].into_iter().chain(0..groups) {
+            body.u32(word);
+        }
+        body.finish().flatten()
+    }
+
+    #[test]
+    fn what_auth_sys_cannot_be_is_a_bad_credential_and_keeps_the_connection() {
+        let good = call(flavor::SYS, &auth_sys(255, 16, 16), 400).unwrap();
+        let Credential::Sys(auth) = good.header.credential else { panic!("{good:?}") };
+        assert_eq!(auth.groups(), (0..16).collect::<Vec<_>>());
+        let mut longer = auth_sys(4, 2, 2);
+        longer.extend([0; 4]);
+        let bad = [
+            auth_sys(4, 17, 17),
+            auth_sys(4, 17, u32::MAX),
+            auth_sys(4, 1, 2),
+            auth_sys(256, 0, 0),
+            longer,
+            vec![0; 401],
+            Vec::new(),
+        ];
+        for body in bad {
+            match call(flavor::SYS, &body, 0) {
+                Err(Rejected::Answer(answer)) => {
+                    assert_eq!(answer, reply::auth_error(9, AuthError::BadCredential));
+                }
+                other => panic!("{body:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_verifier_above_its_limit_and_a_body_beyond_the_message_are_no_calls() {
+        assert!(matches!(call(flavor::NONE, &[], 401), Err(Rejected::Drop(_))));
+        let words = [9, CALL, RPC_VERSION, 100_003, 3, 0, flavor::SYS, u32::MAX];
+        for length in [4, 400, 404, u32::MAX] {
+            let words = words.into_iter().take(7).chain([length]);
+            let message: Vec<u8> = words.flat_map(u32::to_be_bytes).collect();
+            assert!(decode(Rope::inline(message)).is_err(), "{length}");
+        }
+    }
+}
