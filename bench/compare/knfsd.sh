@@ -48,8 +48,9 @@ start_ours() {
     "$ours" serve --export "/compare=$data" --squash none --clients '*' --tcp "0.0.0.0:$our_tcp" --rdma "$rdma" \
         --portmap off --state-dir "$results/state" --io "${IO:-buffered}" >"$results/aqueduct.log" 2>&1 &
     server=$!
-    for _ in $(seq 100); do
-        if [ -n "$(ss -Hltn "sport = :$our_tcp")" ]; then return; fi
+    for _ in $(seq 300); do
+        # It names the mounts when it listens on every transport.
+        if grep -q 'mount -t nfs' "$results/aqueduct.log"; then return; fi
         sleep 0.1
     done
     cat "$results/aqueduct.log" >&2
