@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 use crate::pool::{Piece, Pool};
 
@@ -68,8 +68,16 @@ impl Lease {
     /// # Panics
     /// When the range does not lie inside the lease.
     pub fn freeze(self, start: usize, len: usize) -> Bytes {
-        let whole = Bytes::from_owner(Owner(self));
-        whole.slice(start..start + len)
+        let fits = len <= self.capacity && start <= self.capacity - len;
+        assert!(fits, "{start} + {len} bytes do not lie in a piece of {}", self.capacity);
+        if len == 0 {
+            return Bytes::new();
+        }
+        // In place: `slice` would make a second reference and drop the first, with an atomic operation for each.
+        let mut bytes = Bytes::from_owner(Owner(self));
+        bytes.truncate(start + len);
+        bytes.advance(start);
+        bytes
     }
 }
 
@@ -135,6 +143,28 @@ mod tests {
         assert!(pool.arena().locate(&tail).is_some());
         assert_ne!(pool.stats().free, before);
         drop(tail);
+        assert_eq!(pool.stats().free, before);
+    }
+
+    #[test]
+    fn frozen_bytes_are_the_range_and_nothing_keeps_no_piece() {
+        let pool = Pool::standalone(8 << 20);
+        let before = pool.stats().free;
+        let mut lease = pool.take(100).unwrap();
+        lease[..8].copy_from_slice(b"01234567");
+        assert_eq!(lease.freeze(2, 5), b"23456"[..]);
+        let lease = pool.take(100).unwrap();
+        let end = lease.capacity();
+        let empty = lease.freeze(end, 0);
+        assert!(empty.is_empty());
+        assert_eq!(pool.stats().free, before, "also while the empty one lives");
+        for (start, len) in [(0, end + 1), (1, end), (end + 1, 0), (usize::MAX, 2), (2, usize::MAX)]
+        {
+            let lease = pool.take(100).unwrap();
+            let frozen =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lease.freeze(start, len)));
+            assert!(frozen.is_err(), "{start} {len}");
+        }
         assert_eq!(pool.stats().free, before);
     }
 

@@ -34,11 +34,24 @@ pub(super) enum Misfit {
 pub(super) struct Draft {
     header: Vec<u8>,
     message: Vec<Part>,
-    long: Option<WriteChunk>,
-    placed: Vec<Placed>,
+    long: Option<Long>,
+    /// Of the results that lie in registered memory.
+    writes: Vec<RdmaWrite>,
+    /// The other results for Write chunks.
+    copied: Vec<Placed>,
+    placed_bytes: usize,
     invalidate: Option<u32>,
-    needs: Vec<usize>,
+    send_bytes: usize,
+    /// Buffers for the long message and for what is copied, in this order.
     leases: Vec<Lease>,
+    send: Option<Lease>,
+}
+
+/// A message that goes by the Reply chunk.
+#[derive(Debug)]
+struct Long {
+    chunk: WriteChunk,
+    bytes: usize,
 }
 
 /// A stretch of the message.
@@ -48,16 +61,22 @@ struct Part {
     payload: bool,
 }
 
-/// A result for a Write chunk.
+/// A result for a Write chunk that has to be copied into registered memory.
 #[derive(Debug)]
 struct Placed {
     data: Bytes,
     chunk: WriteChunk,
-    registered: bool,
 }
 
-/// What is placed, the message, and the write list with the lengths used.
-type Assigned = (Vec<Placed>, Vec<Part>, Vec<WriteChunk>);
+/// What goes where.
+struct Assigned {
+    writes: Vec<RdmaWrite>,
+    copied: Vec<Placed>,
+    placed_bytes: usize,
+    message: Vec<Part>,
+    /// The write list with the lengths used.
+    returned: Vec<WriteChunk>,
+}
 
 /// What a call offered for its reply.
 #[derive(Debug, Clone, Copy)]
@@ -75,15 +94,17 @@ pub(super) struct Offer<'a> {
 impl Draft {
     /// A message that is nothing but a header: RDMA_ERROR. It invalidates nothing.
     pub fn header_only(header: Vec<u8>) -> Self {
-        let needs = vec![header.len()];
         Self {
+            send_bytes: header.len(),
             header,
             message: Vec::new(),
             long: None,
-            placed: Vec::new(),
+            writes: Vec::new(),
+            copied: Vec::new(),
+            placed_bytes: 0,
             invalidate: None,
-            needs,
             leases: Vec::new(),
+            send: None,
         }
     }
 
@@ -98,17 +119,17 @@ impl Draft {
         arena: &Arena,
     ) -> Result<Self, Misfit> {
         let mut writes_left = terms.send_requests.saturating_sub(1);
-        let (placed, message, write) = assign(reply, offer.lists, arena, &mut writes_left)?;
+        let assigned = assign(reply, offer.lists, arena, &mut writes_left)?;
+        let Assigned { writes, copied, placed_bytes, message, returned } = assigned;
         let message_bytes: usize = message.iter().map(|part| part.bytes.len()).sum();
         let unused = offer.lists.reply.as_ref().map(WriteChunk::unused);
         let mut header = Header {
             xid: offer.xid,
             credits: offer.credits,
             procedure: Procedure::Message,
-            lists: ChunkLists { read: Vec::new(), write, reply: unused },
+            lists: ChunkLists { read: Vec::new(), write: returned, reply: unused },
         };
         let mut send_bytes = header.encoded_bytes() + message_bytes;
-        let mut needs = Vec::with_capacity(2 + placed.len());
         let mut long = None;
         if send_bytes > terms.send_bytes_max {
             let chunk = offer.lists.reply.as_ref().ok_or(Misfit::Message)?;
@@ -120,34 +141,41 @@ impl Draft {
             }
             header.procedure = Procedure::NoMessage;
             header.lists.reply = Some(used(chunk, message_bytes));
-            long = Some(chunk.clone());
-            needs.push(message_bytes);
+            long = Some(Long { chunk: chunk.clone(), bytes: message_bytes });
             send_bytes = header.encoded_bytes();
         }
-        needs.extend(placed.iter().filter(|p| !p.registered).map(|p| p.data.len()));
-        // The small one last: every reply needs one, so nobody may hold it while he waits for more.
-        needs.push(send_bytes);
         let mut encoded = Vec::with_capacity(header.encoded_bytes());
         header.encode(&mut encoded);
         Ok(Self {
             header: encoded,
             message,
             long,
-            placed,
+            writes,
+            copied,
+            placed_bytes,
             invalidate: offer.invalidate.filter(|_| terms.invalidate),
-            needs,
+            send_bytes,
             leases: Vec::new(),
+            send: None,
         })
     }
 
     /// Size of the next buffer that it needs, or `None` when it has all.
     pub fn need(&self) -> Option<usize> {
-        self.needs.get(self.leases.len()).copied()
+        let long = self.long.iter().map(|long| long.bytes);
+        let mut large = long.chain(self.copied.iter().map(|placed| placed.data.len()));
+        // The small one last: every reply needs one, so nobody may hold it while he waits for more.
+        let small = || self.send.is_none().then_some(self.send_bytes);
+        large.nth(self.leases.len()).or_else(small)
     }
 
     /// The next buffer.
     pub fn give(&mut self, lease: Lease) {
-        self.leases.push(lease);
+        if self.leases.len() < usize::from(self.is_long()) + self.copied.len() {
+            self.leases.push(lease);
+        } else {
+            self.send = Some(lease);
+        }
     }
 
     /// Whether the message goes by the Reply chunk.
@@ -157,15 +185,16 @@ impl Draft {
 
     /// Bytes that go into Write chunks.
     pub fn placed_bytes(&self) -> usize {
-        self.placed.iter().map(|p| p.data.len()).sum()
+        self.placed_bytes
     }
 
     /// The work, when it has all its buffers; `None` before.
     pub fn build(mut self) -> Option<Work> {
-        let mut send = self.leases.pop()?;
+        let mut send = self.send.take()?;
         let mut leases = self.leases.into_iter();
-        let mut writes = Vec::new();
+        let mut writes = self.writes;
         let mut copied_registered = 0;
+        let mut long_message = None;
         let header_bytes = self.header.len();
         send.get_mut(..header_bytes)?.copy_from_slice(&self.header);
         let payload: usize =
@@ -175,42 +204,39 @@ impl Draft {
                 copies::count(Why::Inline, payload);
                 header_bytes + join(&self.message, send.get_mut(header_bytes..)?)?
             }
-            Some(chunk) => {
+            Some(long) => {
                 let mut buffer = leases.next()?;
                 let len = join(&self.message, &mut buffer)?;
                 copied_registered += payload;
-                scatter(&buffer.freeze(0, len), chunk, &mut writes);
+                long_message = Some((buffer.freeze(0, len), &long.chunk));
                 header_bytes
             }
         };
-        let mut placed_writes = Vec::new();
-        for Placed { mut data, chunk, registered } in self.placed {
-            if !registered {
-                let mut buffer = leases.next()?;
-                buffer.get_mut(..data.len())?.copy_from_slice(&data);
-                copied_registered += data.len();
-                data = buffer.freeze(0, data.len());
-            }
-            scatter(&data, &chunk, &mut placed_writes);
+        for Placed { data, chunk } in self.copied {
+            let mut buffer = leases.next()?;
+            buffer.get_mut(..data.len())?.copy_from_slice(&data);
+            copied_registered += data.len();
+            scatter(&buffer.freeze(0, data.len()), &chunk, &mut writes);
         }
-        placed_writes.append(&mut writes);
+        if let Some((message, chunk)) = long_message {
+            scatter(&message, chunk, &mut writes);
+        }
         copies::count(Why::Register, copied_registered);
         let send = send.freeze(0, send_bytes);
-        Some(Work::Reply { writes: placed_writes, send, invalidate: self.invalidate })
+        Some(Work::Reply { writes, send, invalidate: self.invalidate })
     }
 }
 
-/// Give every result its Write chunk as long as there are any; the others stay in the message. Returns what
-/// is placed, the message, and the write list with the lengths used.
+/// Give every result its Write chunk as long as there are any; the others stay in the message.
 fn assign(
     reply: &Rope,
     offered: &ChunkLists,
     arena: &Arena,
     writes_left: &mut usize,
 ) -> Result<Assigned, Misfit> {
-    let mut returned: Vec<WriteChunk> = offered.write.iter().map(WriteChunk::unused).collect();
-    let mut chunks = offered.write.iter().enumerate();
-    let mut placed = Vec::new();
+    let mut returned = Vec::with_capacity(offered.write.len());
+    let mut chunks = offered.write.iter();
+    let (mut writes, mut copied, mut placed_bytes) = (Vec::new(), Vec::new(), 0);
     let mut message = Vec::with_capacity(2 * reply.pieces.len() + 1);
     let mut done = 0;
     for piece in &reply.pieces {
@@ -222,18 +248,21 @@ fn assign(
         done = at;
         // An empty chunk at its turn asks for this result inline.
         let chunk = if len == 0 { None } else { chunks.next() };
-        match chunk.filter(|(_, chunk)| chunk.capacity() > 0) {
-            Some((index, chunk)) => {
+        let fillable = chunk.filter(|chunk| chunk.capacity() > 0);
+        returned.extend(chunk.map(|chunk| used(chunk, fillable.map_or(0, |_| len))));
+        match fillable {
+            Some(chunk) => {
                 let requests = used_segments(chunk, len).ok_or(Misfit::WriteChunk)?;
                 *writes_left = writes_left.checked_sub(requests).ok_or(Misfit::WriteChunk)?;
-                if let Some(slot) = returned.get_mut(index) {
-                    *slot = used(chunk, len);
-                }
-                let registered = arena.locate(data).is_some();
-                if !registered && len > CALL_BYTES_MAX {
+                placed_bytes += len;
+                if arena.locate(data).is_some() {
+                    writes.reserve_exact(requests);
+                    scatter(data, chunk, &mut writes);
+                } else if len > CALL_BYTES_MAX {
                     return Err(Misfit::WriteChunk);
+                } else {
+                    copied.push(Placed { data: data.clone(), chunk: chunk.clone() });
                 }
-                placed.push(Placed { data: data.clone(), chunk: chunk.clone(), registered });
             }
             None => {
                 message.push(Part { bytes: data.clone(), payload: true });
@@ -243,7 +272,8 @@ fn assign(
         }
     }
     message.push(Part { bytes: reply.head.slice(done..), payload: false });
-    Ok((placed, message, returned))
+    returned.extend(chunks.map(WriteChunk::unused));
+    Ok(Assigned { writes, copied, placed_bytes, message, returned })
 }
 
 /// Segments that `len` bytes fill, or `None` when they do not fit.
@@ -515,6 +545,55 @@ mod tests {
         let (writes, _, _) = send(&read_reply(data.clone()), &lists, &terms(), &pool).unwrap();
         assert_eq!(writes[0].local, data);
         assert!(copies::copied(Why::Register) >= before + 8999);
+    }
+
+    /// Everything at once: a result that goes as it is, one that is copied, and a long message.
+    #[test]
+    fn buffers_are_asked_for_in_turn_the_small_one_last() {
+        let pool = Pool::standalone(16 << 20);
+        let lists = ChunkLists {
+            write: vec![chunk(&[(1, 100, 0)]), chunk(&[(2, 9000, 0)]), chunk(&[(3, 50, 0)])],
+            reply: Some(chunk(&[(4, 7000, 0)])),
+            ..ChunkLists::default()
+        };
+        let mut writer = reply::success(XID);
+        let (copied, registered) = (Bytes::from(vec![7; 90]), payload(&pool, 8999));
+        writer.payload(copied.clone());
+        writer.payload(registered.clone());
+        writer.payload(Bytes::from(vec![8; 50]));
+        writer.payload(payload(&pool, 6000));
+        let reply = writer.finish();
+        let offer = Offer { xid: XID, lists: &lists, invalidate: None, credits: 128 };
+        let mut draft = Draft::plan(&reply, offer, &terms(), pool.arena()).unwrap();
+        assert_eq!(draft.placed_bytes(), 90 + 8999 + 50);
+        let mut needs = Vec::new();
+        while let Some(bytes) = draft.need() {
+            needs.push(bytes);
+            draft.give(pool.take(bytes).unwrap());
+        }
+        let Some(Work::Reply { writes, send, .. }) = draft.build() else { panic!("all is there") };
+        let (header, _) = header(&send);
+        let message_bytes = header.lists.reply.unwrap().capacity() as usize;
+        assert_eq!(needs, [message_bytes, 90, 50, send.len()]);
+        assert!(message_bytes > 6000);
+        let written = |rkey| writes.iter().find(|w| w.remote.rkey == rkey).unwrap().local.clone();
+        assert_eq!(writes.len(), 4);
+        assert_eq!((written(1), written(2)), (copied, registered.clone()));
+        assert_eq!((written(2).as_ptr(), written(3)[..] == [8; 50]), (registered.as_ptr(), true));
+        assert_eq!(written(4).len(), message_bytes);
+    }
+
+    #[test]
+    fn a_draft_that_lacks_a_buffer_builds_nothing() {
+        let pool = Pool::standalone(16 << 20);
+        let lists = ChunkLists { write: vec![chunk(&[(1, 100, 0)])], ..ChunkLists::default() };
+        let reply = read_reply(Bytes::from(vec![7; 90]));
+        let offer = Offer { xid: XID, lists: &lists, invalidate: None, credits: 128 };
+        for given in 0..2 {
+            let mut draft = Draft::plan(&reply, offer, &terms(), pool.arena()).unwrap();
+            (0..given).for_each(|_| draft.give(pool.take(draft.need().unwrap()).unwrap()));
+            assert!(draft.need().is_some() && draft.build().is_none());
+        }
     }
 
     #[test]
