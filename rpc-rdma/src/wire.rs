@@ -4,7 +4,14 @@
 //! provider keeps every buffer that is posted and gives it back with the completion, so no memory that a
 //! device may still touch can be freed. Whoever drops a provider drops the device's use of the memory first.
 
-use std::{fmt, net::SocketAddr, os::fd::OwnedFd, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::{BuildHasherDefault, Hasher},
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    sync::Arc,
+};
 
 use buffers::Lease;
 use bytes::Bytes;
@@ -12,6 +19,29 @@ use bytes::Bytes;
 /// Names a queue pair of this provider; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpId(pub u64);
+
+/// Something for each queue pair.
+pub type QpMap<V> = HashMap<QpId, V, BuildHasherDefault<QpHasher>>;
+
+/// Hashes a [`QpId`], several times for every message. Providers count their queue pairs, so nobody can choose
+/// numbers that collide.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QpHasher(u64);
+
+impl Hasher for QpHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // Odd, so that numbers in a row keep apart in the low bits; and large, so that they differ in the high ones.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
 
 /// The poster's mark on a piece of work; it comes back with the completion.
 pub type WorkId = u64;
@@ -303,4 +333,26 @@ pub trait Provider: fmt::Debug {
 
     /// Give the queue pair up. Everything posted must have come back, or is lost with the device.
     fn destroy(&mut self, qp: QpId);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::HashSet,
+        hash::{BuildHasher, BuildHasherDefault},
+    };
+
+    use super::*;
+
+    #[test]
+    fn queue_pairs_in_a_row_hash_apart() {
+        let hash = |number| BuildHasherDefault::<QpHasher>::default().hash_one(QpId(number));
+        for first in [0, 1, 1 << 32, u64::MAX - 4096] {
+            let hashes: Vec<u64> = (first..first + 1024).map(hash).collect();
+            let places: HashSet<u64> = hashes.iter().map(|hash| hash % 1024).collect();
+            assert_eq!(places.len(), 1024, "a table picks the place by the low bits");
+            let tags: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
+            assert_eq!(tags.len(), 128, "and tells neighbours apart by the high ones");
+        }
+    }
 }

@@ -288,7 +288,7 @@ mod tests {
         /// Queue a reply of so many requests. Returns their numbers.
         fn queue(&mut self, id: u64, requests: usize, opcode: Opcode) -> Vec<u64> {
             let lease = self.pool.take(100).unwrap();
-            let owner = Owner::Reply { _parts: vec![lease.freeze(0, 100)] };
+            let owner = Owner::Reply { _writes: Vec::new(), _send: lease.freeze(0, 100) };
             let posted = Posted::Chain { qp: QP, id, requests, owner, fault: None };
             let slot = self.slots.insert(posted).unwrap();
             let number = |index| slot.wr_id(index + 1 == requests);

@@ -377,7 +377,7 @@ impl Endpoint for VerbsEndpoint {
         let (mut lease, lkey) = self.message_buffer(message.len())?;
         lease.get_mut(..message.len()).ok_or(WireError::NotRegistered)?.copy_from_slice(message);
         let address = lease.as_ptr() as u64;
-        let owner = Owner::Reply { _parts: vec![lease.freeze(0, message.len())] };
+        let owner = Owner::Reply { _writes: Vec::new(), _send: lease.freeze(0, message.len()) };
         let posted = Posted::Chain { qp: QP, id: 0, requests: 1, owner, fault: None };
         let qp = self.qp.as_mut().ok_or(WireError::Unknown)?;
         let slot = self.slots.insert(posted).ok_or(WireError::QueueFull)?;

@@ -26,7 +26,7 @@ use super::{
     slots::{Owner, Posted, Slots},
 };
 use crate::wire::{
-    Alarm, Provider, QpDepths, QpId, WireError, WireEvent, WireFault, WireLimits, Work,
+    Alarm, Provider, QpDepths, QpId, QpMap, WireError, WireEvent, WireFault, WireLimits, Work,
     WorkCompletion, WorkId,
 };
 
@@ -74,7 +74,7 @@ pub(super) struct LaneProvider {
     pub(super) name: String,
     mailbox: Arc<Mailbox<Note>>,
     requests: HashMap<u64, Waiting>,
-    pub(super) connections: HashMap<QpId, Connection>,
+    pub(super) connections: QpMap<Connection>,
     pub(super) slots: Slots,
     pub(super) sent: CompletionQueue,
     pub(super) arrived: CompletionQueue,
@@ -106,7 +106,7 @@ impl LaneProvider {
             name,
             mailbox,
             requests: HashMap::new(),
-            connections: HashMap::new(),
+            connections: QpMap::default(),
             slots: Slots::default(),
             sent,
             arrived,
@@ -269,9 +269,7 @@ impl Provider for LaneProvider {
                     &send,
                     invalidate,
                 )?;
-                let mut parts: Vec<_> = writes.into_iter().map(|write| write.local).collect();
-                parts.push(send);
-                self.queue_chain(qp, id, Owner::Reply { _parts: parts })
+                self.queue_chain(qp, id, Owner::Reply { _writes: writes, _send: send })
             }
             Work::Fetch { sink, reads } => {
                 chain::fetch(&self.device, &mut self.chain, &sink, &reads)?;

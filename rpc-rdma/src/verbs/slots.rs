@@ -5,14 +5,15 @@
 use buffers::Lease;
 use bytes::Bytes;
 
-use crate::wire::{QpId, WireFault, WorkCompletion, WorkId};
+use crate::wire::{QpId, RdmaWrite, WireFault, WorkCompletion, WorkId};
 
 /// What a chain of send work requests works on.
 #[derive(Debug)]
 pub(super) enum Owner {
     /// Held until the last request has completed, then dropped.
     Reply {
-        _parts: Vec<Bytes>,
+        _writes: Vec<RdmaWrite>,
+        _send: Bytes,
     },
     Fetch {
         sink: Lease,
@@ -169,7 +170,7 @@ mod tests {
     const QP: QpId = QpId(7);
 
     fn reply(id: WorkId) -> Posted {
-        let owner = Owner::Reply { _parts: vec![Bytes::from_static(b"x")] };
+        let owner = Owner::Reply { _writes: Vec::new(), _send: Bytes::from_static(b"x") };
         Posted::Chain { qp: QP, id, requests: 2, owner, fault: None }
     }
 
@@ -212,7 +213,7 @@ mod tests {
     fn take_all_leaves_other_queue_pairs_alone() {
         let mut slots = Slots::default();
         slots.insert(reply(1)).unwrap();
-        let owner = Owner::Reply { _parts: Vec::new() };
+        let owner = Owner::Reply { _writes: Vec::new(), _send: Bytes::new() };
         let other = Posted::Chain { qp: QpId(8), id: 2, requests: 1, owner, fault: None };
         let kept = slots.insert(other).unwrap();
         assert_eq!(slots.take_all_of(QP).len(), 1);

@@ -3,7 +3,6 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::{
-    collections::HashMap,
     mem,
     os::fd::OwnedFd,
     sync::Arc,
@@ -23,7 +22,10 @@ use crate::{
     conn::{Action, CallId, CloseReason, Connection},
     driver::{ConnectionLimits, LogRate},
     service::{Peer, ReplyBudget, Ticket, Transport},
-    wire::{Alarm, Provider, QpId, WireError, WireEvent, WireLimits, Work, WorkCompletion, WorkId},
+    wire::{
+        Alarm, Provider, QpId, QpMap, WireError, WireEvent, WireLimits, Work, WorkCompletion,
+        WorkId,
+    },
     xdr::Rope,
 };
 
@@ -57,7 +59,7 @@ pub struct DeliveredCall {
 #[derive(Debug)]
 pub(super) struct Device {
     pub provider: Box<dyn Provider>,
-    pub by_qp: HashMap<QpId, LinkKey>,
+    pub by_qp: QpMap<LinkKey>,
     /// It has refused Send with Invalidate although it said that it can.
     pub invalidate_refused: bool,
     invalidate_proven: bool,
@@ -123,7 +125,7 @@ impl RdmaSide {
     pub fn add_provider(&mut self, provider: Box<dyn Provider>) {
         let device = Some(Device {
             provider,
-            by_qp: HashMap::new(),
+            by_qp: QpMap::default(),
             invalidate_refused: false,
             invalidate_proven: false,
             invalidate_first: None,
