@@ -7,7 +7,7 @@
 //! what. It is dropped, all its calls under way are answered with a failure, and the next call gets a new one.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     io,
     os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -49,7 +49,7 @@ impl Attachment {
 #[derive(Debug, Default)]
 pub struct Attachments {
     slots: Vec<Option<Attachment>>,
-    by_export: HashMap<u32, usize>,
+    by_export: BTreeMap<u32, usize>,
 }
 
 impl Attachments {

@@ -3,7 +3,12 @@
 //! `root` replaces uid 0, gid 0 and gid 0 among the groups; `all` replaces both ids and drops the groups;
 //! 0xffffffff, which the kernel takes for "no id", and AUTH_NONE are anonymous under every rule.
 
-use std::{cell::RefCell, collections::HashMap, sync::Arc};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use backends::Identity;
 use rpc_rdma::rpc::{Credential, auth::AUTH_SYS_GROUPS_MAX};
@@ -28,12 +33,26 @@ pub enum Squash {
 }
 
 /// Ids after squashing, in a form that needs no memory of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Ids {
     uid: u32,
     gid: u32,
     groups: [u32; AUTH_SYS_GROUPS_MAX as usize],
     group_count: usize,
+}
+
+impl Ids {
+    fn groups(&self) -> &[u32] {
+        self.groups.get(..self.group_count).unwrap_or(&[])
+    }
+}
+
+// Asked for every call, and most callers are in few groups: places that are not used are not hashed.
+impl Hash for Ids {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(u64::from(self.uid) << 32 | u64::from(self.gid));
+        self.groups().iter().for_each(|&group| state.write_u32(group));
+    }
 }
 
 thread_local! {
@@ -53,8 +72,8 @@ pub(super) fn identity_of(
         if let Some(identity) = remembered.get(&ids) {
             return Arc::clone(identity);
         }
-        let groups = ids.groups.get(..ids.group_count).unwrap_or(&[]);
-        let identity = Arc::new(Identity { uid: ids.uid, gid: ids.gid, groups: Arc::from(groups) });
+        let groups = Arc::from(ids.groups());
+        let identity = Arc::new(Identity { uid: ids.uid, gid: ids.gid, groups });
         if remembered.len() >= REMEMBERED_MAX {
             remembered.clear();
         }
@@ -139,6 +158,17 @@ mod tests {
             identity_of(&sys(uid, 100, &[]), Squash::None, 1, 1);
             assert!(REMEMBERED.with_borrow(HashMap::len) <= REMEMBERED_MAX);
         }
+    }
+
+    #[test]
+    fn groups_that_differ_make_other_identities() {
+        let groups: [&[u32]; 5] = [&[], &[0], &[0, 0], &[4], &[4, 0]];
+        let of = |groups: &&[u32]| identity_of(&sys(1, 2, groups), Squash::None, 9, 9);
+        let identities: Vec<_> = groups.iter().map(of).collect();
+        for (identity, wanted) in identities.iter().zip(groups) {
+            assert_eq!((identity.uid, identity.gid, &*identity.groups), (1, 2, wanted));
+        }
+        assert!(groups.iter().zip(&identities).all(|(g, identity)| Arc::ptr_eq(&of(g), identity)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The table of exports: immutable snapshots behind a shared cell that a reload replaces.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -61,7 +61,8 @@ pub enum TableError {
 #[derive(Debug, Clone, Default)]
 pub struct ExportTable {
     exports: Vec<Arc<Export>>,
-    by_id: HashMap<u32, usize>,
+    /// Asked for every call. Few entries: a search costs less than a hash.
+    by_id: BTreeMap<u32, usize>,
 }
 
 impl ExportTable {
@@ -70,7 +71,7 @@ impl ExportTable {
     /// # Errors
     /// When two have the same id or path.
     pub fn new(exports: Vec<Arc<Export>>) -> Result<Self, TableError> {
-        let mut by_id = HashMap::with_capacity(exports.len());
+        let mut by_id = BTreeMap::new();
         for (index, export) in exports.iter().enumerate() {
             let earlier = exports.iter().take(index);
             if earlier.clone().any(|other| other.path == export.path) {
