@@ -7,6 +7,7 @@
 //! * [`tcp`]: record-marked streams
 //! * [`verbs`]: real RDMA devices (feature `rdma`)
 //! * [`soft`]: an in-process RDMA fabric with the same rules, for tests
+//! * [`endpoint`]: what an RDMA device does for a client: one connection, memory that the server may reach
 //! * [`conn`]: the RPC-over-RDMA connection as a state machine without I/O
 //! * [`wire`]: what an RDMA provider does: post work, poll completions, connection events
 //! * [`service`]: what a program above does: take a call, give a reply
@@ -14,13 +15,16 @@
 //! * [`chunk`], [`header`]: the RPC-over-RDMA transport header
 //! * [`rpc`]: calls, replies, authentication, record marking
 //! * [`xdr`]: ropes, reader, writer
+//! * [`log_rate`]: log lines that a peer can cause, at a bounded rate
 
 pub mod chunk;
 pub mod client;
 pub mod conn;
 pub mod credit;
 pub mod driver;
+pub mod endpoint;
 pub mod header;
+pub mod log_rate;
 pub mod rpc;
 pub mod service;
 pub mod soft;

@@ -28,5 +28,3 @@ pub mod start;
 pub mod state;
 pub mod statistics;
 pub mod storage;
-
-pub use rpc_rdma::driver::LogRate;

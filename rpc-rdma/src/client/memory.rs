@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::endpoint::{Access, Endpoint, Region};
-use crate::{chunk::Segment, wire::WireError};
+use crate::{
+    chunk::Segment,
+    endpoint::{Access, Endpoint, Region},
+    wire::WireError,
+};
 
 /// Smallest region, in bytes.
 const REGION_BYTES_MIN: usize = 4 << 10;

@@ -6,9 +6,7 @@
 //! * [`settings`]: how the RDMA client behaves
 //! * [`shape`]: which chunks a call and its reply travel by
 //! * [`message`]: calls and replies as bytes
-//! * [`endpoint`]: what the RDMA client needs from a device
 
-pub mod endpoint;
 mod memory;
 pub mod message;
 pub mod rdma;
@@ -19,7 +17,7 @@ pub mod tcp;
 #[cfg(test)]
 mod tests;
 
-pub use endpoint::{Access, Endpoint, EndpointEvent, Region};
+pub use crate::endpoint::{Access, Endpoint, EndpointEvent, Region};
 pub use message::{Procedure, RpcFault, results};
 pub use rdma::RdmaClient;
 pub use rpc_client::{CallFault, ClientError, Reply, ReplyOptions, RpcClient};

@@ -12,7 +12,6 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    endpoint::{Access, Endpoint, EndpointEvent},
     memory::{Chunk, Memory},
     message::{Procedure, encode_call},
     rpc_client::{CallFault, ClientError, Reply, ReplyOptions, RpcClient},
@@ -21,6 +20,7 @@ use super::{
 };
 use crate::{
     chunk::{ChunkLists, ReadSegment, WriteChunk},
+    endpoint::{Access, Endpoint, EndpointEvent, Region},
     header::{
         HEADER_BYTES_MIN, Header, PrivateData, Procedure as HeaderProcedure, ReplyHeader,
         decode_reply,
@@ -367,7 +367,7 @@ impl<E: Endpoint> RdmaClient<E> {
     }
 }
 
-impl<R: super::endpoint::Region> Pending<R> {
+impl<R: Region> Pending<R> {
     /// Whether the key that the server has taken away is one of this call's.
     fn may_lose(&self, invalidated: Option<u32>) -> bool {
         let mut chunks = self.read.iter().chain(&self.write).chain(&self.reply);

@@ -27,13 +27,13 @@ use tokio::{
 use super::{
     core::LaneCore,
     limits::ConnectionLimits,
-    log_rate::LogRate,
     rdma::{RdmaSettings, RdmaSide},
     stream::{self, BULK_BYTES_MAX, StreamSettings},
     wait::WaitSet,
     wake::LaneWaker,
 };
 use crate::{
+    log_rate::LogRate,
     service::{Service, Transport},
     wire::Provider,
 };

@@ -5,19 +5,17 @@
 //! * [`core`]: where calls and replies meet
 //! * [`rdma`]: RDMA connections on the lane's providers
 //! * [`limits`]: how many connections there may be
-//! * [`log_rate`]: log lines that a peer can cause, at a bounded rate
 //! * [`wait`], [`wake`]: sleeping and being woken
 
 pub mod core;
 mod holdings;
 pub mod lane;
 pub mod limits;
-pub mod log_rate;
 pub mod rdma;
 pub mod stream;
 pub mod wait;
 pub mod wake;
 
+pub use crate::log_rate::LogRate;
 pub use lane::{Lane, LaneContext, LaneHandle, LaneSettings};
 pub use limits::{ConnectionLimits, TooMany};
-pub use log_rate::LogRate;

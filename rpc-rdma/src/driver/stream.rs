@@ -18,8 +18,9 @@ use bytes::BufMut;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 use tokio::{io::Interest, net::TcpStream, sync::Notify};
 
-use super::{core::LaneCore, holdings::Books, limits::Admission, log_rate::LogRate};
+use super::{core::LaneCore, holdings::Books, limits::Admission};
 use crate::{
+    log_rate::LogRate,
     service::{Peer, ReplyBudget, Ticket, Transport},
     tcp::{Assembler, AssemblerLimits, Front, Next, Outbound, Space},
     xdr::Rope,

@@ -12,7 +12,7 @@ use super::{
     wake::Wake,
 };
 use crate::{
-    client::endpoint::EndpointEvent,
+    endpoint::EndpointEvent,
     wire::{Alarm, ConnectRequest, QpId, WireError, WireEvent, WireFault, Work, WorkCompletion},
 };
 

@@ -16,7 +16,7 @@ use super::{
     wake,
 };
 use crate::{
-    client::endpoint::{Access, Endpoint, EndpointEvent, Region},
+    endpoint::{Access, Endpoint, EndpointEvent, Region},
     wire::WireError,
 };
 

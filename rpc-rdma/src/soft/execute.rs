@@ -8,7 +8,7 @@ use super::{
     queue::{Client, ClientPhase, Phase, Posted, RNR_RETRY_FOREVER},
 };
 use crate::{
-    client::endpoint::EndpointEvent,
+    endpoint::EndpointEvent,
     wire::{QpId, RdmaRead, WireError, WireFault, Work, WorkCompletion, WorkId},
 };
 

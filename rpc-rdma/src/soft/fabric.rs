@@ -18,7 +18,7 @@ use super::{
     wake::Wake,
 };
 use crate::{
-    client::endpoint::EndpointEvent,
+    endpoint::EndpointEvent,
     wire::{ConnectRequest, QpId, WireError, WireEvent, WireLimits},
 };
 

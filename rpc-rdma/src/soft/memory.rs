@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    client::endpoint::Access,
+    endpoint::Access,
     wire::{RemoteMemory, WireFault},
 };
 

@@ -11,7 +11,7 @@ use super::{
     queue::{ClientPhase, Phase, QueuePair},
 };
 use crate::{
-    client::endpoint::EndpointEvent,
+    endpoint::EndpointEvent,
     wire::{
         Alarm, PRIVATE_DATA_BYTES_MAX, Provider, QpDepths, QpId, WireError, WireEvent, WireLimits,
         Work, WorkCompletion, WorkId,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{fabric::ConnectOptions, memory::KeyTable, wake::Wake};
 use crate::{
-    client::endpoint::EndpointEvent,
+    endpoint::EndpointEvent,
     wire::{QpDepths, WireFault, Work, WorkId},
 };
 

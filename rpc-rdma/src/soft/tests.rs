@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::{
-    client::endpoint::{Access, Endpoint, EndpointEvent, Region},
+    endpoint::{Access, Endpoint, EndpointEvent, Region},
     wire::{
         Alarm, Provider, QpDepths, QpId, RdmaRead, RdmaWrite, RemoteMemory, WireError, WireEvent,
         WireFault, Work, WorkCompletion,

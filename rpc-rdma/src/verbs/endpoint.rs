@@ -29,7 +29,7 @@ use super::{
     slots::{Owner, Posted, Slots},
 };
 use crate::{
-    client::{Access, Endpoint, EndpointEvent},
+    endpoint::{Access, Endpoint, EndpointEvent},
     wire::{QpId, WireError, WireFault, WorkCompletion},
 };
 

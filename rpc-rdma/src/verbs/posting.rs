@@ -16,7 +16,7 @@ use super::{
     slots::{Owner, Posted},
 };
 use crate::{
-    driver::LogRate,
+    log_rate::LogRate,
     wire::{QpId, WireError, WireFault, WorkCompletion, WorkId},
 };
 

@@ -11,7 +11,7 @@ use std::{
 
 use super::device::{Device, RegionHandle};
 use crate::{
-    client::{Access, Region},
+    endpoint::{Access, Region},
     wire::WireError,
 };
 

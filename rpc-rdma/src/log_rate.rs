@@ -12,7 +12,7 @@ use std::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use rpc_rdma::driver::LogRate;
+/// use rpc_rdma::log_rate::LogRate;
 ///
 /// static RATE: LogRate = LogRate::new(Duration::from_secs(10));
 /// if let Some(left_out) = RATE.next() {
