@@ -7,10 +7,10 @@
 //! * [`nfsserve`]: any `nfsserve::vfs::NFSFileSystem` as a backend
 //! * [`memory`]: the reference model
 //! * [`local`]: files of a local file system
+//! * [`backend`]: the trait, and what a lane gives to it
 //! * [`uring`]: the lane's io_uring
 //! * [`blocking`]: a small bounded pool of threads for calls that can block
 //! * [`permission`]: the rules of mode bits, for backends that no kernel checks
-//! * [`backend`]: the trait
 //! * [`op`], [`attr`], [`error`], [`identity`], [`handle`]: the vocabulary
 
 pub mod attr;

@@ -2,11 +2,11 @@
 //!
 //! Modules, top to bottom; each uses only what stands below it:
 //!
-//! * [`cli`]: the command line becomes one valid configuration
-//! * [`lifecycle`]: start, signals, reload, drain
-//! * [`config`]: the TOML file: schema, check, limits report
+//! * [`cli`], [`lifecycle`]: the command line becomes one valid configuration, again at each reload; start,
+//!   signals, drain
 //! * [`dispatch`]: program, version and procedure to handler; duplicate requests; admission
 //! * [`nfs3`], [`mount`], [`portmap`]: the programs
+//! * [`config`]: the TOML file: schema, check, limits report
 //! * [`exports`]: what is served to whom; file handles; squashing
 
 pub mod cli;

@@ -2,6 +2,7 @@
 
 use aqueduct_tests::tidy::{
     fences, imports,
+    layers::Layers,
     ledger::{LONG_FILES, LONG_FUNCTIONS, LONG_LINES, UNSAFE_ALLOWED},
     repository, shape,
     source::{Source, Violation, has_word},
@@ -30,6 +31,21 @@ fn nobody_calls_upward() {
     let violations: Vec<_> =
         manifests.flat_map(|path| imports::manifest(&path, &repository::read(&path))).collect();
     assert!(violations.is_empty(), "dependencies go downward:\n{}", violations.join("\n"));
+}
+
+#[test]
+fn modules_stand_in_the_order_that_their_crate_says() {
+    let sources = sources();
+    let layered = sources.iter().filter_map(|lib| Some((lib, Layers::of(lib)?)));
+    let mut crates = Vec::new();
+    let mut violations = Vec::new();
+    for (lib, layers) in layered {
+        crates.push(lib.path.as_str());
+        violations.extend(layers.listing(lib));
+        violations.extend(sources.iter().flat_map(|source| layers.upward(source)));
+    }
+    assert_eq!(crates, ["backends/src/lib.rs", "gateway/src/lib.rs", "rpc-rdma/src/lib.rs"]);
+    assert!(violations.is_empty(), "uses go downward:\n{}", violations.join("\n"));
 }
 
 #[test]

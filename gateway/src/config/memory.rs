@@ -9,8 +9,9 @@ use super::{
     schema::{BackendConfig, Config, IoUring, RdmaMode},
     value::format_size,
 };
-use crate::dispatch::service::PIPES_MAX;
 
+/// READs of one lane that are sent by reference at a time; those beyond are copied.
+pub const PIPES_MAX: usize = 32;
 /// Small pieces of a lane that are there for TCP and for the rest, whatever RDMA needs.
 const LANE_MESSAGES_MIN: usize = 1024;
 /// Kernel and own memory of an open file: file, dentry, inode, entry in the cache.

@@ -36,6 +36,7 @@ use super::{
     starved::{Grant, Starved, Waiting},
 };
 use crate::{
+    config::memory::PIPES_MAX,
     exports::ExportsReader,
     mount::Step,
     nfs3::{self, Done, Plan, Reply, Request, Scope, Status},
@@ -43,8 +44,6 @@ use crate::{
 
 /// Smaller READs are copied: that costs less than what it takes to send them by reference.
 const BY_PAGE_BYTES_MIN: u32 = (64 << 10) + 1;
-/// READs of one lane that are sent by reference at a time; those beyond are copied.
-pub const PIPES_MAX: usize = 32;
 
 /// Serves the calls of one lane. Lives on the lane's thread.
 #[derive(Debug)]

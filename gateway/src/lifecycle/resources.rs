@@ -3,7 +3,7 @@
 use buffers::pages::PIPE_FDS;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 
-use crate::{config::Config, dispatch::service::PIPES_MAX};
+use crate::config::{Config, memory::PIPES_MAX};
 
 /// Descriptors of an open file in the cache: by path, for reading, for writing, and two more past the page
 /// cache.

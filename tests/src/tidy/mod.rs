@@ -3,13 +3,15 @@
 //!
 //! * [`repository`]: the files
 //! * [`source`]: one file, with comments and literals told apart from code
-//! * [`imports`]: who may use whom
+//! * [`imports`]: which crate may use which
+//! * [`layers`]: who may use whom within a crate
 //! * [`fences`]: where unsafe code may stand
 //! * [`shape`]: documentation, lengths, words
 //! * [`ledger`]: the exceptions, each with its reason
 
 pub mod fences;
 pub mod imports;
+pub mod layers;
 pub mod ledger;
 pub mod repository;
 pub mod shape;
