@@ -3,7 +3,11 @@
 
 mod rdma_rig;
 
-use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use buffers::{
     Lease,
@@ -205,6 +209,27 @@ fn bug_22_client_gives_up_during_the_handshake() {
 }
 
 #[test]
+fn bug_23_a_connection_that_the_device_refuses_half_way_leaves_nothing() {
+    for what in [Refused::Prepare, Refused::Receive(0), Refused::Receive(7), Refused::Accept] {
+        let (mut rig, refused) = Reluctant::rig(what);
+        for turned_down in 1..4 {
+            let options = ConnectOptions::default();
+            let mut client = rig.knock("10.77.0.2:1", options, &linux().encode());
+            rig.run();
+            assert_eq!(rig.side.stats().rejected, turned_down, "{what:?}");
+            assert_eq!(rig.side.connections(), 0, "{what:?}");
+            client.poll();
+            assert!(client.private_data.is_none(), "{what:?}: it was never accepted");
+        }
+        *refused.lock().unwrap() = None;
+        let mut client = rig.connect();
+        client.ping(&mut rig);
+        drop(client);
+        rig.assert_clean();
+    }
+}
+
+#[test]
 fn bug_34_teardown_ends_by_its_deadline_when_work_never_comes_back() {
     let mut rig = Rig::default();
     let mut client = rig.connect();
@@ -351,65 +376,102 @@ fn the_share_of_one_connection_bounds_what_it_gathers() {
     rig.assert_clean();
 }
 
-/// A device that says it can do Send with Invalidate, and refuses it.
-#[derive(Debug)]
-struct Mana(SoftProvider);
+/// What a device refuses although it said that it can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    Invalidate,
+    Prepare,
+    /// The Receive after so many.
+    Receive(usize),
+    Accept,
+}
 
-impl Provider for Mana {
+/// A device that refuses something; without a `Refused` it does what it is asked.
+#[derive(Debug)]
+struct Reluctant {
+    device: SoftProvider,
+    refused: Arc<Mutex<Option<Refused>>>,
+    receives: usize,
+}
+
+impl Reluctant {
+    fn refuses(&self, what: Refused) -> Result<(), WireError> {
+        if *self.refused.lock().unwrap() != Some(what) {
+            return Ok(());
+        }
+        let source = std::io::Error::from_raw_os_error(22);
+        Err(WireError::System { operation: "ibv_any", source })
+    }
+
+    /// A lane on such a device alone.
+    fn rig(refused: Refused) -> (Rig, Arc<Mutex<Option<Refused>>>) {
+        let mut rig = Rig::default();
+        let other = Fabric::new(FabricSettings::default());
+        let refused = Arc::new(Mutex::new(Some(refused)));
+        let device = other.provider(rig.pool.arena().clone()).unwrap();
+        let reluctant = Self { device, refused: refused.clone(), receives: 0 };
+        rig.side.add_provider(Box::new(reluctant));
+        rig.fabric = other;
+        (rig, refused)
+    }
+}
+
+impl Provider for Reluctant {
     fn name(&self) -> &str {
-        "mana"
+        "reluctant"
     }
     fn limits(&self) -> WireLimits {
-        self.0.limits()
+        self.device.limits()
     }
     fn prepare(&mut self, request: u64, depths: QpDepths) -> Result<(QpId, QpDepths), WireError> {
-        self.0.prepare(request, depths)
+        self.refuses(Refused::Prepare)?;
+        self.receives = 0;
+        self.device.prepare(request, depths)
     }
     fn accept(&mut self, qp: QpId, private_data: &[u8], reads: u8) -> Result<(), WireError> {
-        self.0.accept(qp, private_data, reads)
+        self.refuses(Refused::Accept)?;
+        self.device.accept(qp, private_data, reads)
     }
     fn reject(&mut self, request: u64, private_data: &[u8]) {
-        self.0.reject(request, private_data);
+        self.device.reject(request, private_data);
     }
     fn post_receive(&mut self, qp: QpId, buffer: Lease) -> Result<(), WireError> {
-        self.0.post_receive(qp, buffer)
+        self.refuses(Refused::Receive(self.receives))?;
+        self.receives += 1;
+        self.device.post_receive(qp, buffer)
     }
     fn post(&mut self, qp: QpId, id: WorkId, work: Work) -> Result<(), WireError> {
         if matches!(work, Work::Reply { invalidate: Some(_), .. }) {
-            let source = std::io::Error::from_raw_os_error(22);
-            return Err(WireError::System { operation: "ibv_post_send", source });
+            self.refuses(Refused::Invalidate)?;
         }
-        self.0.post(qp, id, work)
+        self.device.post(qp, id, work)
     }
     fn flush(&mut self) -> usize {
-        self.0.flush()
+        self.device.flush()
     }
     fn poll(&mut self, out: &mut Vec<WorkCompletion>, max: usize) {
-        self.0.poll(out, max);
+        self.device.poll(out, max);
     }
     fn events(&mut self, out: &mut Vec<WireEvent>) {
-        self.0.events(out);
+        self.device.events(out);
     }
     fn arm(&mut self, alarm: Alarm) {
-        self.0.arm(alarm);
+        self.device.arm(alarm);
     }
     fn wake_fds(&self) -> Vec<Arc<OwnedFd>> {
-        self.0.wake_fds()
+        self.device.wake_fds()
     }
     fn disconnect(&mut self, qp: QpId) {
-        self.0.disconnect(qp);
+        self.device.disconnect(qp);
     }
     fn destroy(&mut self, qp: QpId) {
-        self.0.destroy(qp);
+        self.device.destroy(qp);
     }
 }
 
 #[test]
 fn a_device_that_refuses_invalidation_serves_without() {
-    let mut rig = Rig::default();
-    let other = Fabric::new(FabricSettings::default());
-    rig.side.add_provider(Box::new(Mana(other.provider(rig.pool.arena().clone()).unwrap())));
-    rig.fabric = other;
+    let (mut rig, _) = Reluctant::rig(Refused::Invalidate);
     for _ in 0..2 {
         let mut client = rig.connect();
         for _ in 0..3 {
