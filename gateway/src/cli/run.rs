@@ -14,7 +14,7 @@ use super::{
     source::Source,
 };
 use crate::{
-    config::{Config, Machine, Problems, check, value::format_size},
+    config::{Config, Machine, Problems, check, load::name_of, value::format_size},
     lifecycle,
 };
 
@@ -52,26 +52,20 @@ fn serve_with(source: Source) -> ExitCode {
 }
 
 fn check_config(file: &Path) -> ExitCode {
-    let file = input(file);
     let machine = Machine::detect();
     match Source::of_file(file).load(&machine) {
         Err(problems) => refuse(&problems),
         Ok(config) => {
             for warning in check::warnings(&config, &machine) {
-                eprintln!("warning: {}: {warning}", file.display());
+                eprintln!("warning: {}: {warning}", name_of(file));
             }
             print(&summary(file, &config))
         }
     }
 }
 
-/// The file that an argument names: `-` is what comes in, as from `example-config`.
-fn input(file: &Path) -> &Path {
-    if file == Path::new("-") { Path::new("/dev/stdin") } else { file }
-}
-
 fn summary(file: &Path, config: &Config) -> String {
-    let mut text = format!("{}: good\n", file.display());
+    let mut text = format!("{}: good\n", name_of(file));
     for export in &config.exports {
         let settings = &export.settings;
         text += &format!("export {} (id {}): {}\n", settings.path, settings.id, settings.origin);
@@ -101,17 +95,5 @@ fn print(text: &str) -> ExitCode {
             ExitCode::from(EXIT_FAILED)
         }
         _ => ExitCode::SUCCESS,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dash_is_what_comes_in() {
-        assert_eq!(input(Path::new("-")), Path::new("/dev/stdin"));
-        assert_eq!(input(Path::new("./-")), Path::new("./-"));
-        assert_eq!(input(Path::new("a.toml")), Path::new("a.toml"));
     }
 }

@@ -5,7 +5,7 @@ use std::{env, path::Path};
 use super::arguments::ServeArguments;
 use crate::config::{
     Config, Machine, Place, Problems, from_tree,
-    load::read_file,
+    load::{name_of, read_file},
     tree::{Node, Table, Value},
 };
 
@@ -145,7 +145,7 @@ fn absolute(path: &Path) -> String {
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.arguments.config {
-            Some(path) => path.display().fmt(f),
+            Some(path) => f.write_str(&name_of(path)),
             None => f.write_str("the command line"),
         }
     }

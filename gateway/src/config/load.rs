@@ -2,7 +2,8 @@
 //! through [`from_tree`], so they accept and refuse exactly the same.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -27,24 +28,43 @@ pub fn from_file(path: &Path, machine: &Machine) -> Result<Config, Problems> {
     from_tree(&name, &tree, machine)
 }
 
-/// Read a file as far as its tree, for arguments to be laid over it.
+/// What stands for standard input in place of a file.
+const STANDARD_INPUT: &str = "-";
+
+/// Read a file, or standard input for `-`, as far as its tree, for arguments to be laid over it.
 ///
 /// # Errors
 /// When it cannot be read or is no TOML.
 pub fn read_file(path: &Path) -> Result<(String, Table), Problems> {
-    let name = path.display().to_string();
+    let is_input = path == Path::new(STANDARD_INPUT);
+    let name = name_of(path);
     let refused = |problem: String, fix: &str| {
         let mut problems = Problems::default();
         problems.add(&Place::Whole(Arc::from(name.as_str())), "", problem, fix);
         problems
     };
-    let bytes = fs::read(path).map_err(|error| {
+    let read = if is_input { whole_input() } else { fs::read(path) };
+    let bytes = read.map_err(|error| {
         refused(format!("cannot read the file ({error})"), &unreadable(path, &error))
     })?;
     let text = String::from_utf8(bytes)
         .map_err(|_| refused("the file is not UTF-8 text".to_owned(), "save it as UTF-8"))?;
     let tree = tree::parse(&name, &text)?;
     Ok((name, tree))
+}
+
+/// What messages call a file.
+pub fn name_of(path: &Path) -> String {
+    if path == Path::new(STANDARD_INPUT) {
+        return "standard input".to_owned();
+    }
+    path.display().to_string()
+}
+
+fn whole_input() -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// What to do about a file that cannot be read.
@@ -115,7 +135,11 @@ pub fn from_tree(name: &str, tree: &Table, machine: &Machine) -> Result<Config, 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{
+        io::Write,
+        process::{Command, Stdio},
+        time::Duration,
+    };
 
     use proptest::prelude::*;
 
@@ -305,6 +329,26 @@ mod tests {
             let text = if text.is_empty() { String::new() } else { format!("{text}{MEMORY}") };
             assert_eq!(problems(&text).lines().next().unwrap_or(""), message, "{text}");
         }
+    }
+
+    #[test]
+    fn a_dash_is_standard_input() {
+        // This test again, in another process, which is given a configuration.
+        if std::env::var_os("AQUEDUCT_INPUT").is_some() {
+            let config = from_file(Path::new("-"), &machine()).map(|config| config.exports.len());
+            println!("read={config:?} ");
+            return;
+        }
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        let name = "config::load::tests::a_dash_is_standard_input";
+        again.args(["--exact", "--nocapture", name]).env("AQUEDUCT_INPUT", "yes");
+        let mut child = again.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let text = b"[[export]]\npath = \"/a\"\nbackend = \"memory\"\n";
+        child.stdin.take().unwrap().write_all(text).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("read=Ok(1)"), "{said}");
+        assert_eq!(name_of(Path::new("-")), "standard input");
     }
 
     #[test]
