@@ -33,6 +33,7 @@ const READ_BYTES: usize = 64 << 10;
 const DISCARD_BYTES: usize = 1 << 20;
 /// Parts that one vectored write takes.
 const SLICES_MAX: usize = 64;
+const XID_BYTES: usize = 4;
 const LAST_FRAGMENT: u32 = 1 << 31;
 
 /// How the client behaves.
@@ -73,9 +74,8 @@ pub struct TcpClient {
 struct Discard {
     /// So many bytes of each.
     keep: usize,
-    /// The record whose rest is being thrown away, and how much of it is still to come.
-    beginning: Bytes,
-    rest: usize,
+    /// The beginning of the record whose rest is being thrown away, and how much of that is still to come.
+    under_way: Option<(Bytes, usize)>,
     /// Never written to: the system drops the bytes instead of copying them here (tcp(7), MSG_TRUNC).
     nowhere: Vec<u8>,
 }
@@ -211,11 +211,11 @@ impl TcpClient {
             self.inbox.reserve(missing.max(READ_BYTES));
             return Ok(rustix::io::read(&self.stream, spare_capacity(&mut self.inbox)));
         };
-        if discard.rest > 0 {
-            let len = discard.rest.min(discard.nowhere.len());
+        if let Some((_, rest)) = &mut discard.under_way {
+            let len = (*rest).min(discard.nowhere.len());
             let got = recv(&self.stream, &mut discard.nowhere[..len], RecvFlags::TRUNC);
             return Ok(got.map(|(_, len)| {
-                discard.rest -= len.min(discard.rest);
+                *rest = rest.saturating_sub(len);
                 len
             }));
         }
@@ -231,20 +231,20 @@ impl TcpClient {
 
     /// Begin or end to throw away a record's rest. Records in several fragments are taken whole.
     fn discard(&mut self, out: &mut Vec<Reply>) {
-        let Some(discard) = self.discard.as_mut().filter(|discard| discard.rest == 0) else {
-            return;
-        };
-        if !discard.beginning.is_empty() {
-            let record = std::mem::take(&mut discard.beginning);
-            return self.on_record(record, out);
+        let Some(discard) = &mut self.discard else { return };
+        if let Some((beginning, _)) = discard.under_way.take_if(|(_, rest)| *rest == 0) {
+            return self.on_record(beginning, out);
         }
         let Some(mark) = self.inbox.first_chunk::<MARK_BYTES>() else { return };
         let FragmentHeader { last, len } = FragmentHeader::decode(*mark);
-        let enough = self.inbox.len() >= MARK_BYTES + discard.keep;
-        if last && self.fragments.is_empty() && len > discard.keep && enough {
-            discard.rest = MARK_BYTES + len - self.inbox.len();
-            let end = MARK_BYTES + discard.keep;
-            discard.beginning = Bytes::copy_from_slice(&self.inbox[MARK_BYTES..end]);
+        let beginning = self.inbox.get(MARK_BYTES..MARK_BYTES + discard.keep);
+        if let Some(beginning) = beginning
+            && last
+            && self.fragments.is_empty()
+            && len > discard.keep
+        {
+            let rest = MARK_BYTES + len - self.inbox.len();
+            discard.under_way = Some((Bytes::copy_from_slice(beginning), rest));
             self.inbox.clear();
         }
     }
@@ -276,7 +276,7 @@ impl TcpClient {
     }
 
     fn on_record(&mut self, record: Bytes, out: &mut Vec<Reply>) {
-        let xid = record.first_chunk::<4>().map(|xid| u32::from_be_bytes(*xid));
+        let xid = record.first_chunk::<XID_BYTES>().map(|xid| u32::from_be_bytes(*xid));
         match xid.filter(|xid| self.pending.remove(xid)) {
             Some(xid) => out.push(Reply { xid, result: Ok(Rope::inline(record)) }),
             None => self.unmatched.push(record),
@@ -333,8 +333,9 @@ impl RpcClient for TcpClient {
     }
 
     fn keep_at_most(&mut self, bytes: usize) -> bool {
-        let nowhere = vec![0; DISCARD_BYTES];
-        self.discard = Some(Discard { keep: bytes, beginning: Bytes::new(), rest: 0, nowhere });
+        // Nothing is known of a reply without its xid.
+        let keep = bytes.max(XID_BYTES);
+        self.discard = Some(Discard { keep, under_way: None, nowhere: vec![0; DISCARD_BYTES] });
         true
     }
 }
