@@ -611,7 +611,7 @@ fn a_connection_without_calls_ends_after_the_idle_timeout_and_one_with_calls_doe
     waiting.write_all(&framed(&call(2, 4, |w| w.u32(0)))).unwrap();
     let start = Instant::now();
     assert_eq!(idle.read(&mut [0; 16]).unwrap_or(0), 0, "closed");
-    assert!((1..15).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
     waiting.write_all(&framed(&call(3, 1, |w| w.opaque(b"b")))).unwrap();
     check_echo(&read_record(&mut waiting).unwrap(), 3, b"b");
 }
