@@ -5,7 +5,10 @@ use std::{
     fs,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use super::{
@@ -61,7 +64,12 @@ pub fn name_of(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// Standard input, which is there once: what a reload found in it would be an empty file.
 fn whole_input() -> io::Result<Vec<u8>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Err(io::Error::other("it has been read before"));
+    }
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -70,6 +78,7 @@ fn whole_input() -> io::Result<Vec<u8>> {
 /// What to do about a file that cannot be read.
 fn unreadable(path: &Path, error: &io::Error) -> String {
     match error.kind() {
+        _ if path == Path::new(STANDARD_INPUT) => "give a file, which can be read again".to_owned(),
         io::ErrorKind::IsADirectory => {
             let file = configuration_in(path).unwrap_or_else(|| path.join("aqueduct.toml"));
             format!("this is a directory: give the file in it, like {}", file.display())
@@ -337,6 +346,7 @@ mod tests {
         if std::env::var_os("AQUEDUCT_INPUT").is_some() {
             let config = from_file(Path::new("-"), &machine()).map(|config| config.exports.len());
             println!("read={config:?} ");
+            println!("again={} ", from_file(Path::new("-"), &machine()).unwrap_err());
             return;
         }
         let mut again = Command::new(std::env::current_exe().unwrap());
@@ -348,6 +358,7 @@ mod tests {
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(said.contains("read=Ok(1)"), "{said}");
+        assert!(said.contains("it has been read before") && said.contains("give a file"), "{said}");
         assert_eq!(name_of(Path::new("-")), "standard input");
     }
 
