@@ -42,7 +42,7 @@ use crate::{
     nfs3::{self, Done, Plan, Reply, Request, Scope, Status},
 };
 
-/// Smaller READs are copied: that costs less than what it takes to send them by reference.
+/// Smaller READs are copied: that is as fast as sending them by reference, and takes no pipe.
 const BY_PAGE_BYTES_MIN: u32 = (64 << 10) + 1;
 
 /// Serves the calls of one lane. Lives on the lane's thread.
