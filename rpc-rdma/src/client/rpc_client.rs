@@ -123,9 +123,9 @@ pub trait RpcClient {
     /// Calls that have no reply yet.
     fn outstanding(&self) -> usize;
 
-    /// From now on, take no more than the first `bytes` of a reply message (but its xid always) and have the rest thrown away where
-    /// it arrives, so that a load generator measures the server and not its own copying. False where the
-    /// transport cannot do so (all but TCP).
+    /// From now on, take no more than the first `bytes` of a reply message (but its xid always) and have the
+    /// rest thrown away where it arrives, so that a load generator measures the server and not its own
+    /// copying. False where the transport cannot do so (all but TCP).
     fn keep_at_most(&mut self, bytes: usize) -> bool {
         let _ = bytes;
         false
